@@ -18,6 +18,8 @@ class Origin(NamedTuple):
         loader: What the loader is made of: one that is made anew for each epoch has an equal value.
         length: How many batches the loader gives; infinity if that is not known.
         part: What tells parts of one dataset apart, such as a validation and a test split.
+        drawn_from: The number of what it draws from: its part of the dataset, or the whole. An equal part
+            that is made anew may have another.
         came: The number of its newest batch among all that came.
         was_under_way: Whether it had begun before it was observed, so that earlier calls may be of it.
     """
@@ -30,6 +32,12 @@ class Origin(NamedTuple):
     part: Hashable = ()
     came: int = 0
     was_under_way: bool = False
+    drawn_from: int = 0
+
+    def has_rows_of(self, other: Origin) -> bool:
+        """Return whether its rows are those of another iteration, as far as known."""
+        is_same_part = self.part == other.part or self.drawn_from == other.drawn_from
+        return self.dataset == other.dataset and is_same_part
 
 
 class Items(NamedTuple):
@@ -106,7 +114,7 @@ class Feed(Protocol):
         """Return the rows of the batch in a call's arguments; None if nothing is known. It may take time."""
 
     def is_gone(self, dataset: int) -> bool:
-        """Return whether a dataset no longer exists."""
+        """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""
 
     def is_open(self, iteration: int) -> bool:
         """Return whether an iteration may still give batches."""

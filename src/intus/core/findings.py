@@ -41,6 +41,10 @@ COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
 RENEWED = "labels no. {} of this name"
 #: The note on scores of rows that lack classes which rows at random would have: how many classes, which.
 SOME_CLASSES = "rows of {} of {} classes ({})"
+#: The note on scores of items whose inputs were seen to be others than before.
+OTHER_INPUTS = "items with other inputs than in earlier epochs"
+#: The note on scores of a model that a training had not changed.
+UNTRAINED = "parameters as before the training"
 #: What the notes say of the labels of a score: those of other labels do not compare.
 _LABELS = [re.compile(RENEWED.format(r"\d+")), re.compile(SOME_CLASSES.format(*[r"[\d,]+"] * 2, "[^)]*"))]
 
@@ -98,6 +102,9 @@ class _Grid:
         for name, grid in grids.items():
             grid[at] = table[name]
         self.value, self.low, self.high, self.baseline, self.rows = grids.values()
+        self.has_other_inputs, self.is_untrained = (np.zeros(self.value.shape, bool) for _ in range(2))
+        for note, grid in ((OTHER_INPUTS, self.has_other_inputs), (UNTRAINED, self.is_untrained)):
+            grid[at] = [note in each for each in table["note"].tolist()]
         self.known = np.isfinite(self.value)
         self.score = str(table["score"][0])
         self._first_scored = ", the first scored" + " on these labels" * others
@@ -127,14 +134,16 @@ class _Grid:
         )
         more = np.maximum(_ratio(self.rows, rows) - 1, 0) if at_least else 0
         # a value below its baseline is so by chance, and tells no more than its interval is wide
-        risen: np.ndarray = self.low > high + more * (high - np.minimum(value, baseline))
+        is_as_before = self.is_untrained & self.is_untrained[layers, first, None]
+        risen: np.ndarray = (self.low > high + more * (high - np.minimum(value, baseline))) & ~is_as_before
         return risen
 
     def lost(self, layer: int, time: int) -> np.ndarray:
         """Return where the interval of a layer is below its value at a time, also with as few rows."""
         value, baseline, rows = (grid[layer, time] for grid in (self.value, self.baseline, self.rows))
         fewer = np.maximum(_ratio(rows, self.rows[layer]), 1)
-        lost: np.ndarray = self.high[layer] < baseline + (value - baseline) / fewer
+        is_as_before = self.is_untrained[layer] & self.is_untrained[layer, time]
+        lost: np.ndarray = (self.high[layer] < baseline + (value - baseline) / fewer) & ~is_as_before
         return lost
 
     def counted(self, layer: int, time: int, other: int, has_more: str = "") -> str:
@@ -152,6 +161,28 @@ class _Grid:
         return (
             f" {self.when(other).capitalize()} has {before:,.0f} held-out rows, {self.when(time)} "
             f"{rows:,.0f}{has_more}."
+        )
+
+    def compared(self, layer: int, time: int, other: int, which: str) -> str:
+        """Return a sentence on what differs between two points beside the model; "" if nothing does.
+
+        Args:
+            layer: The layer.
+            time: The later point, at which something begins that more points confirm.
+            other: The earlier one.
+            which: Which inputs would look the same.
+        """
+        if time <= other:
+            return ""
+        if self.is_untrained[layer, [time, other]].all():
+            return (
+                f" The parameters are those of {self.when(other)}, so that no training made the difference."
+            )
+        if not self.has_other_inputs[layer, time : time + STREAK].any():
+            return ""
+        return (
+            f" The same rows had other inputs in earlier epochs, as of random augmentation: {which} inputs "
+            "would look the same, which a probe_set rules out."
         )
 
     def first(self, layer: int) -> int:
@@ -217,6 +248,10 @@ def findings(
     Points of other labels do not compare either: of a target whose labels were registered again, what follows
     from the newest ones is told (see ``RENEWED``), and of rows that lack classes, from those of as many
     classes (see ``SOME_CLASSES``).
+
+    A classifier knows more from easier inputs, too. So where the items had other inputs in earlier epochs, as
+    of random augmentation, a sentence on a change says so (see ``OTHER_INPUTS``), and of a model that a
+    training has not changed by then, none is learned or fell (see ``UNTRAINED``).
 
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
@@ -477,13 +512,16 @@ def _learned(grid: _Grid, target: str) -> list[Finding]:
                 f"{target} is learned in {where} from {grid.when(start)}: {bounds}; {name} had "
                 f"{grid.interval(layer, first)} at {grid.since(layer, first)}."
                 + grid.counted(layer, start, first)
+                + grid.compared(layer, start, first, "easier")
             )
         else:
+            before = grid.last_before(layer, start)
             text = (
                 f"{target} can be decoded from {where} since {grid.since(layer, start)}: {bounds}"
                 + (f" in {name}" if len(layers) > 1 else "")
                 + "."
-                + grid.counted(layer, start, grid.last_before(layer, start), ", which alone may show it")
+                + grid.counted(layer, start, before, ", which alone may show it")
+                + grid.compared(layer, start, before, "easier")
                 + f" {_newest(grid, layers)}"
             )
         return [grid.finding(kind, text, target, layer, start)]
@@ -524,6 +562,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
         f"{target} fell {side} its baseline in {name}{_others(len(together) - 1)} at {grid.when(start)}: "
         f"{grid.bounds(layer, start)}; {name} had {grid.value[layer, last]:.2f} at {grid.when(last)}."
         + grid.counted(layer, start, last)
+        + grid.compared(layer, start, last, "harder")
     )
     return [grid.finding("fell", text, target, layer, start)]
 

@@ -5,11 +5,12 @@ again, in both cases only after the parameters changed. Iterations that begin wh
 under way are of other loaders and count no epochs, nor does a loader that takes the place of another which
 was broken off, nor one whose batches are not seen to train the model: a batch that is not recognized in a
 call is taken to be the newest one only if its iteration is still under way, or has trained the model before.
-A loader over another dataset that follows it may be the rest of the same epoch. Which it is, shows what comes
-next: if that is another iteration of it, and not of the first, it is another epoch. Where the model itself is
-not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls. Epoch 0 is the model
-before its training. Ids are the indices that the sampler of the DataLoader gave, for the dataset of the
-training alone: in another one, for validation, the same indices are other items.
+A loader over another dataset, or another part of it, that follows it may be the rest of the same epoch. Which
+it is, shows what comes next: if that is another iteration of it, and not of the first, it is another epoch. A
+part that follows several epochs over another is a stage of the training, with epochs of its own. Where the
+model itself is not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls.
+Epoch 0 is the model before its training. Ids are the indices that the sampler of the DataLoader gave, for the
+dataset of the training alone: in another one, for validation, the same indices are other items.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -112,9 +113,19 @@ _FURTHER = (
     "epochs are counted from there. Set watch.epoch = number before each epoch to count otherwise."
 )
 _SHARED = (
-    " Epoch {:g} has the passes of several datasets: those of {} were followed by others, the last of {}, "
-    "and it was not known then whether they are epochs of their own. Set watch.epoch = number before each "
-    "epoch."
+    " Epoch {:g} has the passes of several datasets, or parts of one: those of {} were followed by others, "
+    "the last of {}, and it was not known then whether they are epochs of their own. Set watch.epoch = "
+    "number before each epoch."
+)
+_RETURNED = (
+    "Epoch {:g} may be a part of one: it has the passes of {}, which was taken for a stage of the training, "
+    "and then {} came again. So perhaps both are parts of one epoch, and are counted apart. Set watch.epoch "
+    "= number before each epoch."
+)
+_NOT_AS_BEFORE = (
+    " Epoch {:g} has the passes of {} and of {} others, and the epoch before of it and of {}: these are "
+    "datasets, or parts of one, that follow each other, and it is not known which of them are epochs of "
+    "their own. Set watch.epoch = number before each epoch."
 )
 _BY_EVALUATION = (
     "The model is called in evaluation mode or without gradients alone, and its parameters change meanwhile: "
@@ -185,6 +196,7 @@ _COPIES = (
     "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
     "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
 )
+_FEW = 8  # stages
 _MOST_SINGLE = 1 << 16  # batches of one row that are remembered
 _Read = TypeVar("_Read")
 _TRAINING = "train"
@@ -201,6 +213,7 @@ class DataSource:
         on_epoch_over: Called when an epoch is over, if that is known before the next one begins.
         on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows that had ids in these modes were
             perhaps other items, or with ``withdraw`` were not those of the labels.
+        on_other_inputs: Called if items have other inputs than before.
 
     Attributes:
         items: How the ids of rows are found, in words.
@@ -221,8 +234,9 @@ class DataSource:
         troubles: WarningLog,
         on_epoch_over: Callable[[], None],
         on_doubt: Callable[[str, Iterable[str], bool], None] = lambda note, modes, withdraw: None,
+        on_other_inputs: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_epoch_over, self._on_doubt = on_epoch_over, on_doubt
+        self._on_epoch_over, self._on_doubt, self._on_other_inputs = on_epoch_over, on_doubt, on_other_inputs
         if feed is not None:
             feed.on_end = self._ended
         self._feed, self._order, self._troubles = feed, order, troubles
@@ -241,10 +255,13 @@ class DataSource:
         self._is_meanwhile = False  # whether it was said that others give batches meanwhile
         self._calls = self._late_calls = 0  # of the training in the current iteration, and after its end
         self._calls_before: int | None = None  # in the epoch before, of a training without a loader
-        # Of another dataset: those under way along with the current one, and one that followed its end.
+        # Of another dataset: those under way along with the current one, and those that followed its end.
         self._streams: set[int] = set()
-        self._tail: Origin | None = None
-        self._is_alternating = False  # whether the current dataset came again after another
+        self._tails: list[Origin] = []
+        self._tails_before: list[Origin] = []  # in the epoch before, which began with the same rows
+        self._rest: list[Origin] = []  # those after which the current dataset came again
+        self._in_a_row = 0  # iterations over the rows of the current one, with nothing else between
+        self._left: list[Origin] = []  # parts that others took the place of, after an iteration of each since
         self._stepped_at_call = -1  # steps of optimizers at the last call of the training
         self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
         # The iterations whose batches a model without epochs had so far, by the dataset and loader.
@@ -284,6 +301,7 @@ class DataSource:
         self._stepped_alone: int | None = None  # steps of optimizers before a call with a batch of no loader
         self._came_alone = 0  # batches that had come before the first step of a training without a loader
         self._came_at_call = 0  # batches that had come at the last call or step of any kind
+        self._came_before = 0  # and at the one before
         self._stepped_at_begin = 0  # steps of optimizers before the current iteration
         self._over: float | None = None  # the epoch that is known to be over before the next one begins
         self._came = -1  # batches that had come at the last call or step of the training
@@ -367,7 +385,8 @@ class DataSource:
         feed, data = self._feed, self._data
         if feed is None or data is None or not self.is_searching:
             return epoch
-        since, self._came_at_call = self._came_at_call, feed.came()
+        since = self._came_before = self._came_at_call
+        self._came_at_call = feed.came()
         data.call_begins(self._came_at_call)
         if not feed.is_training():
             return self._epoch_of_evaluation(feed, inputs, epoch)
@@ -406,7 +425,8 @@ class DataSource:
             return epoch
         self._came, self.is_first = came, epoch == 0 and not self.has_steps() and not self._has_changed(feed)
         self._mixed = self._mixed + 1 if before >= 0 and len(feed.sources(before)) > 1 else 0
-        since, self._came_at_call = self._came_at_call, came
+        since = self._came_before = self._came_at_call
+        self._came_at_call = came
         origin = feed.origin((), data.training, guesses=self._guesses(feed), since=since)
         if origin is not None:
             data.trains(origin)
@@ -438,6 +458,13 @@ class DataSource:
         if self._feed is None or self._data is None:
             return UNKNOWN
         return self._data.of(inputs, trains=self._feed.is_training(), is_followed=self.is_searching)[0]
+
+    def is_untrained(self) -> bool:
+        """Return whether the parameters are known to have the values that they had before the training."""
+        if self._feed is None or not self.has_steps():
+            return False
+        self._look(self._feed)
+        return not self._is_moved
 
     def trains(self) -> bool | None:
         """Return whether the call in progress trains the model; None if the framework does not tell."""
@@ -597,6 +624,7 @@ class DataSource:
                 self._troubles.inform("items", self.items, "warning")
             case "changed":
                 self.items = _CHANGED.format(found.name)
+                self._on_other_inputs()
                 self._troubles.inform("items", self.items)
             case "copies":
                 self.has_copies = True
@@ -608,7 +636,7 @@ class DataSource:
         if feed is not None and self._finds_epochs and current and iteration == current.iteration:
             self._is_accumulated = self._read_gradients(feed) not in (0, self._gradients)
             self._look(feed)
-        ends = {one.iteration for one in (self._current, self._tail) if one is not None}
+        ends = {one.iteration for one in (self._current, *self._tails[-1:]) if one is not None}
         if self._finds_epochs and iteration in ends and self._stepped_at_call != self.stepped:
             self._over = self._epoch_now
             self._on_epoch_over()
@@ -786,12 +814,13 @@ class DataSource:
         if origin.iteration in self._seen:
             return epoch
         is_gone = origin.dataset != current.dataset and feed.is_gone(current.dataset)
-        if origin.dataset != current.dataset and not is_gone:
+        may_follow = origin.dataset != current.dataset or self._is_next_part(feed, current, origin, epoch)
+        if may_follow and not is_gone:
             if not self._follows(feed, current, origin):
                 return epoch
             is_gone = True
-        if self._tail is not None and not is_gone:
-            self._is_alternating = True
+        if not is_gone:
+            self._rest += [one for one in self._tails if not self._is_known_rest(one)]
         under_way = {number: one for number, one in self._seen.items() if feed.is_open(number)}
         self._seen = under_way | {origin.iteration: origin}
         if origin.iteration < self._newest:  # it began before, and gives its first batch now
@@ -847,32 +876,101 @@ class DataSource:
         """Count epochs by another iteration from now on."""
         values = feed.first_values(inputs)
         self._first = values, None if values is None else self._order(inputs)
+        before = [one for one in (self._current, *self._tails[-1:]) if one is not None]
+        is_again = any(map(origin.has_rows_of, before))
+        self._in_a_row = self._in_a_row + 1 if is_again else 1
+        if before and origin.has_rows_of(before[0]):
+            if _NOT_AS_BEFORE not in self._said and (text := self._not_as_before()):
+                self._said.add(_NOT_AS_BEFORE)
+                self._warn_once(text.strip())
+            self._tails_before = self._tails
+        else:
+            self._tails_before = []
         self._current, self._newest, self._beside = origin, origin.iteration, None
         self._seen = {origin.iteration: origin}
         self._calls, self._late_calls, self._stepped_at_begin = 1, 0, feed.stepped()
         self._gradients, self._is_accumulated = self._read_gradients(feed), False
-        self._tail, self._streams = None, {one for one in self._streams if feed.is_open(one)}
+        self._tails, self._streams = [], {one for one in self._streams if feed.is_open(one)}
+
+    def _is_next_part(self, feed: Feed, current: Origin, origin: Origin, epoch: float) -> bool:
+        """Return whether an iteration over another part of a dataset may be the rest of an epoch.
+
+        It is no stage of the training, as after several epochs over the current part or instead of one that
+        is made anew in each epoch, and its batches do not come along with others.
+        """
+        if origin.dataset != current.dataset or origin.has_rows_of(current):
+            return False
+        others = feed.sources(self._came_before) - {origin.iteration}
+        is_beside = not feed.is_over(current.iteration) or any(map(feed.is_open, others))
+        if is_beside and not self._tails:
+            return False
+        has_returned = self._has_returned(current, origin, epoch)
+        if self._tails or self._is_known_rest(origin):
+            return True
+        is_stage = self._in_a_row > 1 or feed.is_gone(current.drawn_from)
+        if is_stage and not has_returned:
+            self._left = [*self._left[-_FEW:], current]
+        return not (is_stage or has_returned)
+
+    def _has_returned(self, current: Origin, origin: Origin, epoch: float) -> bool:
+        """Return whether a part comes again after others that were taken for stages, and say so.
+
+        Others that were trained on for several epochs were stages, and then it is another one.
+        """
+        places = [at for at, one in enumerate(self._left) if origin.has_rows_of(one)]
+        if self._in_a_row > 1 or not places:
+            self._left = [] if self._in_a_row > 1 else self._left
+            return False
+        self._rest += [*self._left[places[-1] + 1 :], current]
+        self._left = []
+        if self.are_passes_recorded:
+            self._warn_once(_RETURNED.format(epoch, current.name, origin.name))
+        return True
+
+    def _is_known_rest(self, origin: Origin) -> bool:
+        """Return whether the rows of an iteration were the rest of an epoch before."""
+        return any(origin.has_rows_of(one) for one in self._rest)
 
     def _follows(self, feed: Feed, current: Origin, origin: Origin) -> bool:
-        """Return whether epochs are counted by an iteration over another dataset from now on.
+        """Return whether epochs are counted by an iteration over another dataset, or part, from now on.
 
-        The first one that follows the end of the current iteration may be the rest of the same epoch. If
-        another of its dataset comes next, and none of the current one, the training has moved on.
+        Those that follow the end of the current iteration may be the rest of the same epoch. If another of
+        their data comes, and none of the current one, the training has moved on.
         """
-        if origin.iteration in self._streams or (self._tail and origin.iteration == self._tail.iteration):
+        tail = self._tails[-1] if self._tails else None
+        if origin.iteration in self._streams or (tail and origin.iteration == tail.iteration):
             return False
-        last = self._tail or current
+        last = tail or current
         is_forgotten = self._beside is not None and feed.batches(self._beside) is not None
         if feed.is_open(last.iteration) and not (last is current and is_forgotten):
             self._streams.add(origin.iteration)
             self._beside = origin.iteration if last is current else self._beside
             return False
-        if self._tail is None or self._tail.dataset != origin.dataset:
-            self._tail = origin
+        if tail is None or not (
+            any(map(origin.has_rows_of, self._tails)) or self._is_made_anew(feed, tail, origin)
+        ):
+            self._tails.append(origin)
             return False
-        if not self._is_alternating and self.are_passes_recorded:
+        if self.are_passes_recorded and _SHARED not in self._said:
+            self._said.add(_SHARED)
             self._warn_once(_SHARED.format(self._epoch_now, current.name, origin.name).strip())
         return True
+
+    def _is_made_anew(self, feed: Feed, tail: Origin, origin: Origin) -> bool:
+        """Return whether an iteration takes the place of one over a part that no longer exists."""
+        return tail.dataset == origin.dataset and feed.is_gone(tail.drawn_from)
+
+    def _not_as_before(self) -> str:
+        """Return in words that others follow the current data than in the epoch before; "" if not."""
+        now, before = self._tails, self._tails_before
+        if not before or self._current is None or not self.are_passes_recorded or _are_alike(now, before):
+            return ""
+        return _NOT_AS_BEFORE.format(self._epoch_now, self._current.name, len(now), len(before))
+
+    def _is_shared(self) -> bool:
+        """Return whether the present epoch has passes of others that may be epochs of their own."""
+        are_known = all(map(self._is_known_rest, self._tails))
+        return self.are_passes_recorded and not are_known
 
     def _is_evaluated_anew(self, feed: Feed) -> bool:
         """Return whether epochs were found by evaluation, and the model changed since the last."""
@@ -923,8 +1021,10 @@ class DataSource:
                 return _ENDLESS.format(self._epoch_now, current.name, rounds)
         if self._repeats is None and (self._how == _NOT_FOUND or self._are_rows_mixed):
             return _ROWS_AGAIN.format(self._epoch_now)
-        if self._tail is not None and not self._is_alternating and self._current and self.are_passes_recorded:
-            return _SHARED.format(self._epoch_now, self._current.name, self._tail.name)
+        if self._current is not None and self._is_shared():
+            return _SHARED.format(self._epoch_now, self._current.name, self._tails[-1].name)
+        if feed is not None and current is not None and feed.is_over(current.iteration):
+            return self._not_as_before()
         return ""
 
     def _open_end(self) -> str:
@@ -969,6 +1069,12 @@ def _are_same_rows(first: tuple[int, ...], now: tuple[int, ...]) -> bool:
         (True, False, False)
     """
     return not first or (first[0] in now and (set(first) <= set(now) or set(first) >= set(now)))
+
+
+def _are_alike(some: Sequence[Origin], others: Sequence[Origin]) -> bool:
+    """Return whether iterations are over the same rows, in any order."""
+    pairs = (some, others), (others, some)
+    return all(any(map(one.has_rows_of, those)) for these, those in pairs for one in these)
 
 
 def _named(tensors: tuple[int, ...]) -> str:

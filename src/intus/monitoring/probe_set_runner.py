@@ -18,6 +18,7 @@ from ..core.doubt import DOUBTED, Doubt
 from ..core.probes_disabled import probes_disabled
 from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
 from .batch_axes import possible
+from .model_reference import ModelReference
 from .probe_set import ProbeSet, taken
 from .row_check import Place, RowCheck, Rows, listed, permutation
 from .schedule import Schedule
@@ -43,6 +44,11 @@ _REMOVED = (
 _GONE = (
     "intus: the probe set was not run, because the model no longer exists: a probe does not keep it. Keep it "
     "in a variable until the probe is removed."
+)
+_LAST_GONE = (
+    "intus: the last state of %s is not recorded: the model no longer exists, a probe does not keep it, and "
+    "the probe set had not run since it was trained or called last. Call watch.remove() or flush() while the "
+    "model exists."
 )
 _UNPLACED = (
     "intus: the probe set of %s was not run, because its parameters changed before anything showed a "
@@ -181,6 +187,12 @@ class Host(Protocol):
     def on_error(self, error: Exception) -> None:
         """Count and log an error."""
 
+    def end(self) -> None:
+        """Record what is due, and end the recording."""
+
+    def model_ends(self) -> None:
+        """Call ``ProbeSetRunner.model_ends``, since the model dies."""
+
     def paying_for_set(self) -> AbstractContextManager[None]:
         """Return a context that pays for a pass of the probe set."""
 
@@ -208,8 +220,10 @@ class ProbeSetRunner:
     ) -> None:
         self.running = False
         self.begins_untrained = True  # False of a training that is resumed, which has no epoch 0
-        self._host, self._model = weakref.proxy(host), weakref.ref(model)
+        self._host = weakref.proxy(host)
         self._backend, self._set, self._together = backend, probe_set, together
+        #: The model, and a twin of it after its end, so that its last state can be shown then.
+        self.model = self._reference(model, host)
         #: What is known of the order of rows in the layers; None if the framework cannot tell.
         self._rows = RowCheck() if hasattr(backend, "row_contents") and together is None else None
         self._tested: tuple[float, ...] = ()  # the epochs of the last two passes whose rows were tested
@@ -312,7 +326,7 @@ class ProbeSetRunner:
         Args:
             only_changed: Whether other parameters are required.
         """
-        model = self._model()
+        model = self.model()
         if model is None or self._set is None or self._set.every is not None:
             return
         if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
@@ -332,7 +346,7 @@ class ProbeSetRunner:
 
     def take_as_shown(self) -> None:
         """Take the present model for the one that was shown last."""
-        if (model := self._model()) is not None:
+        if (model := self.model()) is not None:
             self._last_state = self._state(model)
 
     def calls_until_next(self, step: int) -> int:
@@ -343,7 +357,7 @@ class ProbeSetRunner:
 
     def training_ends(self) -> None:
         """Run the probe set at the end of the training, if the model changed since it last ran."""
-        model = self._model()
+        model = self.model()
         if model is None or self._set is None:
             return
         state = self._state(model)
@@ -365,13 +379,34 @@ class ProbeSetRunner:
         self._has_ended = True
         self.training_ends()
         if math.isnan(self._last_epoch) and self._host.epoch == 0:
-            model = self._model()
+            model = self.model()
             if model is None or not self._is_unplaced(self._state(model)):
                 self.run()
+        self.model.release()
+
+    def _reference(self, model: Any, host: Host) -> ModelReference:
+        """Return a reference to a model, and with a probe set to what it is made of, until it has ended."""
+        remains = getattr(self._backend, "remains", None)
+        if self._set is None or remains is None:
+            return ModelReference(model)
+        return ModelReference(model, None if self._together else remains(model), host.model_ends)
+
+    def model_ends(self) -> None:
+        """Show a model that dies, for nothing more can follow, or say that this cannot be done."""
+        if self.model() is not None:
+            self._host.end()
+        elif self._is_behind():
+            self._host.troubles.warn_once(_LAST_GONE, self._host.name)
+
+    def _is_behind(self) -> bool:
+        """Return whether the model was trained, or called if that is not known, since the probe set ran."""
+        if self._last_steps is not None or self._host.steps is not None:
+            return (self._host.steps or 0) != (self._last_steps or 0)
+        return bool(self._host.passes != self._last_state.passes)
 
     def run_on_request(self) -> None:
         """Run the probe set because the script asks for it; if that shows nothing, say why."""
-        if self._host.is_over:
+        if self._host.is_over and self.model() is not None:
             self._host.troubles.warn_once(_REMOVED, self._host.name)
         elif not self.run() and not self._is_nothing_new_said:
             self._is_nothing_new_said = True
@@ -386,7 +421,7 @@ class ProbeSetRunner:
         Returns:
             False if it has run on this very model in this epoch.
         """
-        model = self._model()
+        model = self.model()
         if self._set is None or self.running:
             return True
         if model is None:

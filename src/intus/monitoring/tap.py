@@ -6,7 +6,6 @@ import math
 import re
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ..backends.sharding import Together
 from ..core.address import without_call
 from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
+from ..core.findings import OTHER_INPUTS, UNTRAINED
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
@@ -178,7 +178,7 @@ _SKIPPED_AT_END = (
 
 
 class ModelTap:
-    """The tap of one probe. It has only a weak reference to the model.
+    """The tap of one probe. It has only a weak reference to the model; see ``ModelReference``.
 
     Args:
         model: The model.
@@ -241,7 +241,6 @@ class ModelTap:
         self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
         self._are_skips_known = False
-        self._model = weakref.ref(model)
         self._backend, self._schedule, self._wait = backend, schedule, wait
         self.statistics: PassStatistics | None = None  # None to send rows
         self._is_mixed = False  # whether it was said that rows followed statistics
@@ -271,7 +270,9 @@ class ModelTap:
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
         order = partial(backend.order, axis=schedule.batch_axis)
-        self.source = DataSource(observed, order, troubles, self._epoch_over, self._doubt_items)
+        self.source = DataSource(
+            observed, order, troubles, self._epoch_over, self._doubt_items, self._note_other_inputs
+        )
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
             self.source.are_passes_recorded = False
@@ -279,6 +280,7 @@ class ModelTap:
             self.source.epochs_are_set("the numbers of the calls (every=)")
         self.budget = budget
         self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
+        self._model = self.probe_runs.model
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
@@ -431,7 +433,7 @@ class ModelTap:
             return
         self._end_epoch(old)
         if self.sender.begin(EpochKey(self.run, self.name, new)):
-            self._doubts += self._lasting
+            self._doubts += [replace(one, after=None) for one in self._lasting]
 
     def _end_epoch(self, epoch: float) -> None:
         """Report the end of an epoch, with all that is missing in it."""
@@ -451,6 +453,8 @@ class ModelTap:
             self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
             self._misfits = 0
         self._tell_partly_named(epoch)
+        if self.source.are_passes_recorded and recorded and self.source.is_untrained():
+            self.doubt(replace(_of_epoch(UNTRAINED, epoch), modes=(), every=False))
         self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
         self._tell_cost_of_set(epoch)
@@ -490,6 +494,10 @@ class ModelTap:
         """Doubt the items of all rows that had ids in these modes so far."""
         if self._named is not None:
             self.doubt(Doubt(note, withdraw, until=self._named[0], modes=tuple(modes)))
+
+    def _note_other_inputs(self) -> None:
+        """Note on scores from this epoch on that items have other inputs than before."""
+        self.doubt(Doubt(OTHER_INPUTS, after=math.nextafter(self._epoch, -math.inf)))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -1201,6 +1209,8 @@ class ModelTap:
         Args:
             job: The name that this process shares with the other processes of the training; "" if unknown.
         """
+        for tap in list(self.sender.taps):
+            tap.end_if_dead()
         model = self._model()
         same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
         earlier = [tap for tap in same if not tap._ended and (tap._model() is not model or tap.recorded)]
@@ -1211,6 +1221,15 @@ class ModelTap:
         if any(tap not in earlier and not tap._ended for tap in same):
             return
         self.sender.begin_training(self.run, self.name, job)
+
+    def model_ends(self) -> None:
+        """Show the last state of a model that dies, if the probe set is recorded."""
+        self.probe_runs.model_ends()
+
+    def end_if_dead(self) -> None:
+        """End the recording of a model that no longer exists, if what it was made of is still kept."""
+        if not self._ended and self._model.is_dead and self._model() is not None:
+            self.end()
 
     def end(self) -> None:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""

@@ -51,6 +51,7 @@ from .first_call import is_compiled
 from .loaders import random_loader
 from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
+from .remains import remains
 from .sharding import OF_PARAMETERS, address_of, class_name, is_wrapper, ranks_of, refusal
 from .state import model_state
 from .weights import initialized, weights, with_weights
@@ -201,6 +202,10 @@ class TorchBackend:
     def kernels(self, model: nn.Module) -> dict[str, Any]:
         """Return the settings by which torch chooses kernels for the model, by name."""
         return kernels(model)
+
+    def remains(self, model: nn.Module) -> Callable[[], nn.Module] | None:
+        """Return a function that returns a twin of a model after its end; None if there can be none."""
+        return remains(model)
 
     def unobserved(self, model: nn.Module) -> str:
         """Return a warning if a module of the model was compiled, because its calls are not observed."""

@@ -53,7 +53,7 @@ class TorchFeed:
         return LOADERS.items(inputs)
 
     def is_gone(self, dataset: int) -> bool:
-        """Return whether a dataset no longer exists."""
+        """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""
         return LOADERS.is_gone(dataset)
 
     def is_open(self, iteration: int) -> bool:

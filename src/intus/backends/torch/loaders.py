@@ -84,7 +84,7 @@ class _Iteration:
         dataset: The number of the dataset inside of subsets.
         name: The DataLoader in words.
         loader: What it is made of.
-        part: What tells its subsets apart from others.
+        part: What tells its subsets, and the indices of its sampler, apart from others.
         length: How many batches it gives; infinity if that is not known.
         reason: Why the rows of its batches cannot be identified; "" if they can.
         is_mixed: Whether its rows come in another order than that of the dataset, each time perhaps the same.
@@ -101,6 +101,7 @@ class _Iteration:
         items: The number of items of its dataset; 0 if that is not known.
         came: The number of its newest batch among all.
         was_under_way: Whether it had begun before it was observed.
+        drawn_from: The number of its subset, or of a sampler of indices, or of its dataset.
     """
 
     number: int
@@ -124,6 +125,7 @@ class _Iteration:
     items: float = 0
     came: int = 0
     was_under_way: bool = False
+    drawn_from: int = 0
 
 
 @dataclass(eq=False)
@@ -380,7 +382,7 @@ class LoaderObserver:
         return {batch.iteration.number for batch in self._recent if batch.number > since}
 
     def is_gone(self, dataset: int) -> bool:
-        """Return whether a dataset no longer exists."""
+        """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""
         return self._datasets.is_gone(dataset)
 
     def is_open(self, number: int) -> bool:
@@ -429,7 +431,10 @@ class LoaderObserver:
         except Exception as error:  # its iterations count epochs all the same
             dataset, subsets, is_readable = iterator._dataset, [], False
             reason = reason or _UNREADABLE.format(type(error).__name__, error)
-        number, part = self._datasets.number(dataset), _part(subsets)
+        sampler = _samplers(iterator)[-1]
+        is_of_part = isinstance(sampler, SubsetRandomSampler)
+        number = self._datasets.number(dataset)
+        part = _part([*subsets, sampler.indices] if is_of_part else subsets)
         loader = _loader(iterator, name, part)
         rows_of = f"the {type(dataset).__name__} that its subsets are of" if subsets else "its dataset"
         length = _length(iterator._index_sampler)
@@ -438,6 +443,7 @@ class LoaderObserver:
         )
         if math.isfinite(size := _length(iterator._dataset)):
             iteration.items = size
+        iteration.drawn_from = self._datasets.number(sampler if is_of_part else iterator._dataset)
         self._iterations[iterator] = iteration
         if _own_collate(iterator) and _keep_samples(iterator, iteration):
             iteration.may_prove = is_readable and (_batch_size(iterator) or 0) <= MOST
@@ -523,7 +529,17 @@ LOADERS = LoaderObserver()
 
 
 def _origin(of: _Iteration) -> Origin:
-    return Origin(of.number, of.dataset, of.name, of.loader, of.length, of.part, of.came, of.was_under_way)
+    return Origin(
+        of.number,
+        of.dataset,
+        of.name,
+        of.loader,
+        of.length,
+        of.part,
+        of.came,
+        of.was_under_way,
+        of.drawn_from,
+    )
 
 
 def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], bool]) -> _Batch | None:
@@ -604,7 +620,8 @@ def _batch_size(iterator: Any) -> int | None:
 
 def _part(subsets: list[Any]) -> Hashable:
     """Return what tells subsets apart, by which those that are made anew are recognized."""
-    return tuple((len(indices), str(list(indices[:_FEW]))) for indices in subsets)
+    few = ([indices[at] for at in range(min(len(indices), _FEW))] for indices in subsets)
+    return tuple((len(indices), str(some)) for indices, some in zip(subsets, few, strict=True))
 
 
 def _length(sized: Any) -> float:
