@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 
 from ...core.errors import require
+from ...core.graph import Graph
 from ...core.traced import Traced
 from .blocked import blocked_weights, weight_in_order
 from .graph import build
 from .inlining import constants, inline
-from .inputs import feeds
+from .inputs import defaults, feeds, settle_defaults
 from .loading import array_of, structure, whole
 from .naming import address_of
 from .parts import Parts
@@ -31,6 +32,10 @@ _QUANTIZED = (
 def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of an ONNX file and, if inputs are given, values; see ``reading.read``."""
     model = structure(path)
+    takes_nothing = len(defaults(model)) == len(model.graph.input)
+    is_run = bool(inputs or named or (inputs is not None and takes_nothing))
+    given = feeds(model, path, inputs or (), named) if is_run else {}
+    settle_defaults(model, given)
     inlined = inline(model, path)
     values: dict[str, np.ndarray] = {}
     missing: list[str] = []
@@ -38,21 +43,15 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
     complete: onnx.ModelProto | None = None
     weights: dict[str, onnx.TensorProto] = {}
     in_blocks: dict[str, int] = {}
-    constant = {tensor.name for tensor in model.graph.initializer}
-    takes_nothing = all(one.name in constant for one in model.graph.input)
-    if inputs or named or (inputs is not None and takes_nothing):
-        given = feeds(model, path, inputs or (), named)
+    if is_run:
         check_run(inlined.model, path, given)
-        complete = inline(whole(path), path).model
+        complete = whole(path)
+        settle_defaults(complete, given)
+        complete = inline(complete, path).model
         values, missing, ran = run(complete, path, given)
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         weights, in_blocks = constants(complete), blocked_weights(complete)
-    facts: dict[str, Any] = {
-        "format": "ONNX",
-        "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "version": f"IR {model.ir_version}",
-        "opsets": {one.domain or "ai.onnx": one.version for one in model.opset_import},
-    }
+    facts = _facts(model)
     if inlined.inside:  # what is not known is -1
         facts["runs"] = {scope[-1].address: ran.get(key, -1) for key, scope in inlined.inside.items()}
     notes = [_QUANTIZED, *missing] if is_quantized(model) else missing
@@ -66,6 +65,27 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
             known[row] = as_numpy(array)
     parts = None if complete is None else Parts(complete, path, names, values)
     return Traced(graph, known, _Weights(weights, path, in_blocks), parts)
+
+
+def declared(path: Path, given: Collection[str] | None = None) -> Graph:
+    """Return the graph of an ONNX file without values, in which inputs that have a default are inputs.
+
+    Args:
+        path: The file.
+        given: The names of these; None for all that have one.
+    """
+    model = structure(path)
+    settle_defaults(model, defaults(model) if given is None else given)
+    return build(inline(model, path), path, {}, _facts(model))[0]
+
+
+def _facts(model: onnx.ModelProto) -> dict[str, Any]:
+    return {
+        "format": "ONNX",
+        "producer": f"{model.producer_name} {model.producer_version}".strip(),
+        "version": f"IR {model.ir_version}",
+        "opsets": {one.domain or "ai.onnx": one.version for one in model.opset_import},
+    }
 
 
 class _Weights(Mapping[str, np.ndarray]):

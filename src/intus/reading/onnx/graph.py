@@ -16,7 +16,7 @@ from .loading import array_of
 from .naming import address_of, argument, argument_names, array_text, attribute_text, dtype_of, type_of
 from .scopes import model_class
 from .shapes import inferred
-from .signature import made_constants, targets
+from .signature import made_constants, setting_constants, targets
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
 _FEW = 16
@@ -51,6 +51,7 @@ class _Rows:
         self._versions = {one.domain: one.version for one in self._onnx.opset_import}
         self._targets = targets(self._onnx.graph)
         self._made = made_constants(self._onnx.graph, self._targets)
+        self._settings = setting_constants(self._onnx.graph)
         self._rows: dict[str, int] = {}
         self._outputs: list[tuple[int, str]] = []
         self._weights: dict[str, onnx.TensorProto] = {}
@@ -64,8 +65,7 @@ class _Rows:
         graph = self._onnx.graph
         self._add_weights(graph)
         for value in graph.input:
-            if value.name not in self._weights:
-                self._rows[value.name] = self._builder.input(value.name, *self._meta(value.name))
+            self._rows[value.name] = self._builder.input(value.name, *self._meta(value.name))
         self._add_nodes(graph.node)
         for value in graph.output:
             row = self._row(value.name, ())
@@ -94,7 +94,7 @@ class _Rows:
             is_target = tensor.name in self._targets and tensor.name not in self._made
             named = is_target or (not tensor.dims and "." in tensor.name)
             if not named:
-                self._fold(tensor.name, tensor, is_weight=True)
+                self._fold(tensor.name, tensor, is_weight=tensor.name not in self._settings)
         for sparse in graph.sparse_initializer:
             tensor = onnx.TensorProto(
                 name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type

@@ -27,6 +27,8 @@ from .shapes import are_sound, bytes_given
 
 #: Types of tensors that onnxruntime cannot return as numpy arrays.
 _NO_ARRAY = re.compile(r"tensor\((bfloat16|float8.*|float4.*|u?int[24])\)")
+#: The first version of ONNX's format in which constants are no inputs, as they are none here.
+_CONSTANTS = 4
 #: The ending of the names of tensors that are returned as float32.
 _CAST = "/as float32"
 _CODES = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : |/onnxruntime_src/\S+ .*?\) ")
@@ -195,8 +197,9 @@ class Runner:
         part = onnx.GraphProto(name=graph.name, node=kept, input=inputs, output=outputs)
         part.initializer.extend(graph.initializer)
         part.sparse_initializer.extend(graph.sparse_initializer)
+        version = max(model.ir_version, _CONSTANTS)
         data = onnx.ModelProto(
-            ir_version=model.ir_version, opset_import=model.opset_import, graph=part
+            ir_version=version, opset_import=model.opset_import, graph=part
         ).SerializeToString()
         return self.runtime.InferenceSession(
             data, self._options, providers=["CPUExecutionProvider"], enable_fallback=0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.errors import CodecError, InputError, require
-from ...core.graph import INPUT, OP, OUTPUT, Graph
+from ...core.graph import BUFFER, INPUT, OP, OUTPUT, Graph, Ops
 from ...viewing.repr_text import listed
 from ..front_door import Arguments, arguments, front_door
 from ..read import read
@@ -24,6 +26,7 @@ from .parameters.coverage import Missing, missing_parameters
 from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
+from .unseen.branches import Branches, compare_branches
 from .unseen.elsewhere import Elsewhere, RunFile, elsewhere, session
 from .unseen.fixed import fixed_tensors, ignored_inputs, named_inputs, read_inputs, sources
 from .unseen.hidden import equal_inputs, hidden_steps
@@ -136,6 +139,11 @@ class ExportCheck:
         unused = [address for address in left if address not in compared]
         if unused:
             self.notes.append(f"On these inputs the model does not use {listed(unused)}: not compared.")
+
+    def of_operations(self) -> list[str]:
+        """Return what is said of operations that differ, or are not shown to agree."""
+        first = [] if self.first is None else [f"the first difference is {place(self.first)}"]
+        return [*first, *self._unseen, *self._stated, *self._hidden]
 
     @property
     def agree(self) -> bool:
@@ -297,41 +305,106 @@ def check_export(
     file = Path(path)
     called = None
     declared = read(file).graph
+    with_defaults = _with_defaults(file, declared)
     if isinstance(model, Trace):
         if args or kwargs:
             raise InputError(
                 "A trace is of a pass that ran already. Leave the inputs out, or pass the model."
             )
         traced = model
+        declared = _as_given(file, declared, with_defaults, traced.graph)
     else:
         from ..run import trace
 
-        given = _apart(arguments(args, kwargs), len(declared.rows_of(INPUT)))
+        counts = range(len(declared.rows_of(INPUT)), len(with_defaults.rows_of(INPUT)) + 1)
+        given = _apart(arguments(args, kwargs), counts)
         traced = trace(model, given, kwargs={})
+        declared = _as_given(file, declared, with_defaults, traced.graph)
 
         def again(*args: Any, **kwargs: Any) -> Trace:
             return trace(model, Arguments(args, kwargs), kwargs={})
 
         if traced.graph.facts.get("framework") == "torch":
-            called = Called(model, again, lambda one: read(file, tuple(_inputs(one, declared, file))), given)
-    exported = read(file, tuple(_inputs(traced, declared, file)))  # () for a file that takes no inputs
+            called = Called(model, again, lambda one: read(file, _inputs(one, declared, file)), given)
+    exported = read(file, _inputs(traced, declared, file))
     if not exported.values:
         raise CodecError(f"{str(file)!r} has no operations that can be run, so nothing can be compared.")
     table = compare(traced, exported)
     agree = table.attrs["outputs_agree"]
     fixed, notes = _fixed(traced, exported, declared, called, table.agreeing) if agree else ([], [])
+    branches = Branches([], [])
+    if agree and not is_quantized(exported.graph):
+        branches = compare_branches(called, traced, partial(_apart_inside, file))
+        fixed += branches.apart
     not_run = _NOT_OF_A_TRACE if isinstance(model, Trace) else _NOT_OF_OTHERS
     found = Elsewhere(left=not_run if called is None and agree else "")
     if called is not None and agree and not fixed and not is_quantized(exported.graph):
         names = [*named_inputs(traced.graph)]
         run = _whole_file(file, declared, traced.graph)
         found = elsewhere(called, run, names, (traced.graph, exported.graph))
+        for given_others in branches.inputs:
+            if not found.apart:
+                found = found.also(
+                    elsewhere(called, run, names, (traced.graph, exported.graph), given_others)
+                )
     check = ExportCheck(table, traced, exported, file, [*fixed, *([found.apart] if found.apart else [])])
     check.notes += [*notes, *([found.left] if found.left else [])]
     check.others = found.others
     if not check and is_quantized(exported.graph):
         check.explain(quantization(check, traced, exported, file))
     return check
+
+
+def _with_defaults(path: Path, declared: Graph) -> Graph:
+    """Return the graph of a file in which inputs that have a default are inputs too."""
+    if declared.facts.get("format") != "ONNX":
+        return declared
+    from ...reading.onnx import declared as of_onnx
+
+    return of_onnx(path)
+
+
+def _as_given(path: Path, declared: Graph, with_defaults: Graph, model: Graph) -> Graph:
+    """Return the graph of a file in which inputs that have a default are inputs if the model is given them.
+
+    These are inputs of the model's names; or all of them, if the model has as many inputs.
+
+    Args:
+        path: The file.
+        declared: Its graph without those that have a default.
+        with_defaults: Its graph with all of them.
+        model: The graph of the model.
+    """
+    rows, own = named_inputs(with_defaults), named_inputs(model)
+    names = {*rows} - {*named_inputs(declared)}
+    if not names:
+        return declared
+    chosen = _chosen(model, with_defaults) if len(rows) == len(own) else []
+    ends = zip(chosen, rows.values(), strict=False)
+    if chosen and all(_fits(model, row, with_defaults, end) for row, end in ends):
+        return with_defaults
+    given = {name for name in names & own.keys() if _fits(model, own[name], with_defaults, rows[name])}
+    from ...reading.onnx import declared as of_onnx
+
+    return of_onnx(path, given) if given else declared
+
+
+def _apart_inside(path: Path, model: Trace, exported: Trace) -> list[str]:
+    """Return what is said of operations that are not shown to agree, in traces with those of branches."""
+    taken = _of_what_ran(exported)
+    return ExportCheck(compare(model, taken), model, taken, path).of_operations()
+
+
+def _of_what_ran(file: Trace) -> Trace:
+    """Return the trace of a file in which operations that have no value are no operations.
+
+    They are in a branch that was not taken, or could not be run. A layer may be in both branches.
+    """
+    ops = file.graph.ops
+    did_run = [row in file.values or kind != OP for row, kind in enumerate(ops.kind.tolist())]
+    kind, call = np.where(did_run, ops.kind, BUFFER), np.where(did_run, ops.call, -1)
+    graph = replace(file.graph, ops=Ops(len(ops), **{**ops.columns(), "kind": kind, "call": call}))
+    return Trace(graph, file.values, params=file._param_values, parts=file._parts)
 
 
 def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
@@ -341,17 +414,19 @@ def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
     dtypes = [declared.dtype_of(end) for end in ends]
     is_onnx = declared.facts.get("format") != "torch.export"
     if is_onnx and not {*_EXTENDED} & {meta.dtype for meta in declared.metas}:
-        on_arrays = session(str(path), require("onnxruntime", extra="onnx", why="to run an ONNX file"))
-        return lambda tensors: on_arrays(
-            [_array(tensors[n], dtype) for n, dtype in zip(chosen, dtypes, strict=True)]
-        )
+        runtime = require("onnxruntime", extra="onnx", why="to run an ONNX file")
+        on_arrays = session(str(path), runtime, [*named_inputs(declared)])
+        if on_arrays is not None:
+            return lambda tensors: on_arrays(
+                [_array(tensors[n], dtype) for n, dtype in zip(chosen, dtypes, strict=True)]
+            )
 
     def read_again(tensors: Sequence[Any]) -> list[Elements]:
         given = [
             (_array if is_onnx else _tensor)(tensors[n], dtype)
             for n, dtype in zip(chosen, dtypes, strict=True)
         ]
-        found = read(path, tuple(given))
+        found = read(path, _by_name(declared, given))
         values = [plain(found.values.get(row)) for row in found.graph.rows_of(OUTPUT)]
         if None in values:
             raise CodecError(f"{path.name} has outputs that cannot be computed.")
@@ -388,12 +463,12 @@ def _fixed(
     return [*fixed, *ignored, *found.left, *lengths.unlike], lengths.notes
 
 
-def _apart(given: Arguments, count: int) -> Arguments:
+def _apart(given: Arguments, counts: Container[int]) -> Arguments:
     """Return the arguments of a call, with copies where a tensor is given twice and a file takes both.
 
     Args:
         given: The arguments.
-        count: How many inputs the file takes.
+        counts: How many inputs the file takes, with and without those that have a default.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -408,7 +483,7 @@ def _apart(given: Arguments, count: int) -> Arguments:
         return one.detach().clone() if is_again else one
 
     every = [one for one in (*given.args, *given.kwargs.values()) if isinstance(one, torch.Tensor)]
-    if len(every) != count or len({id(one) for one in every}) == count:
+    if len(every) not in counts or len({id(one) for one in every}) == len(every):
         return given
     args = tuple(map(copied, given.args))
     return given._replace(args=args, kwargs={name: copied(one) for name, one in given.kwargs.items()})
@@ -419,8 +494,8 @@ def is_quantized(file: Graph) -> bool:
     return not _QUANTIZED.isdisjoint(file.type_of(row) for row in file.rows_of(OP))
 
 
-def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
-    """Return the inputs of a traced pass in the order of the file's inputs, in the file's precision."""
+def _inputs(trace: Trace, file: Graph, path: Path) -> Any:
+    """Return the inputs of a traced pass for the file's inputs, in the file's precision; see ``_by_name``."""
     ends, rows = file.rows_of(INPUT), trace.graph.rows_of(INPUT)
     if any(row not in trace.values for row in rows):
         raise InputError("The model's inputs have no saved values. Trace it with save='all'.")
@@ -434,7 +509,16 @@ def _inputs(trace: Trace, file: Graph, path: Path) -> list[Any]:
         )
     dtypes = [file.dtype_of(end) for end in ends]
     as_given = _tensor if file.facts.get("format") == "torch.export" else _array
-    return [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
+    given = [as_given(trace.values[row], dtype) for row, dtype in zip(chosen, dtypes, strict=True)]
+    return _by_name(file, given)
+
+
+def _by_name(file: Graph, given: Sequence[Any]) -> Any:
+    """Return what ``read`` takes for the inputs of a file: a mapping, or () for none.
+
+    In their order, one that has a default could not be given without all that are before it.
+    """
+    return dict(zip(named_inputs(file), given, strict=True)) if given else ()
 
 
 def _chosen(model: Graph, file: Graph) -> list[int]:

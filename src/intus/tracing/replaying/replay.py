@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
+from torch._ops import HigherOrderOperator
 
 from ...core.shared_array import shared_array
 from ..capture.call_log import INPUTS, CallLog
 from ..capture.containers import is_wrapped
+from ..capture.context.branches import followed
 from ..capture.context.execution_context import DEFAULT, within
 from ..capture.context.no_collectives import collectives_refused
 from ..capture.context.randomness import preserve_generators
@@ -196,7 +198,8 @@ def run_call(call: Invocation, given: Sequence[Tensor]) -> list[Tensor]:
             args, kwargs = args[:_RETAIN_GRAPH], {**kwargs, **_named_flags(args), "retain_graph": True}
         guard = collectives_refused(call.func, wraps=any(inner_of(t) is not None for t in given))
         try:
-            with guard, nullcontext() if call.script is None else call.script.state():
+            script = nullcontext() if call.script is None else call.script.state()
+            with guard, script, followed() if isinstance(call.func, HigherOrderOperator) else nullcontext():
                 out = call.func(*args, **kwargs)
         finally:  # torch's C++ code turns exceptions into others
             if guard.refused:

@@ -1,8 +1,9 @@
 """Install the process-wide changes that a pass needs, and remove them.
 
-Module calls are intercepted, compiled code runs eagerly, torch's fused attention runs as it does without a
-capture, and freed storages and calls of functions of ``torch.jit`` are noticed. All active captures share
-these changes: the first installs them and the last removes them.
+Module calls are intercepted, compiled code runs eagerly, autograd follows the functions of ``torch.cond``,
+torch's fused attention runs as it does without a capture, and freed storages and calls of functions of
+``torch.jit`` are noticed. All active captures share these changes: the first installs them and the last
+removes them.
 
 Python's recursion limit is left alone. All threads share it, and lowering it again while another thread is
 deeper makes Python abort the process.
@@ -20,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch.nn import Module
 
+from .branches import followed
 from .imports import WhenImported
 
 _module_call = cast(FunctionType, Module._wrapped_call_impl)  # this function is ``Module.__call__``
@@ -55,6 +57,7 @@ class GlobalPatches:
             if self._captures == 1:
                 self._undo += (
                     _force_eager(),
+                    _follow_functions(),
                     _keep_fused(self._runs_fused),
                     _notice_shrinking(self._before_shrinking),
                     _notice_script_functions(),
@@ -167,4 +170,11 @@ def _force_eager() -> Callable[[], None]:
         set_stance()
     else:
         undo.callback(WhenImported("torch._dynamo", set_stance).cancel)
+    return undo.close
+
+
+def _follow_functions() -> Callable[[], None]:
+    """Let autograd follow the functions that ``torch.cond`` and torch's loops are given."""
+    undo = ExitStack()
+    undo.enter_context(followed())
     return undo.close

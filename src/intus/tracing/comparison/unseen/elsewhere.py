@@ -49,6 +49,10 @@ class Elsewhere(NamedTuple):
     others: int = 0
     left: str = ""
 
+    def also(self, more: Elsewhere) -> Elsewhere:
+        """Return the same with what others showed, which were made of other inputs."""
+        return Elsewhere(self.apart or more.apart, self.others + more.others, self.left or more.left)
+
 
 class _Refused(NamedTuple):
     """Other inputs that show nothing.
@@ -82,7 +86,13 @@ class _Apart(NamedTuple):
     is_smaller: bool = False
 
 
-def elsewhere(called: Called, run: RunFile, names: Sequence[str], graphs: tuple[Graph, Graph]) -> Elsewhere:
+def elsewhere(
+    called: Called,
+    run: RunFile,
+    names: Sequence[str],
+    graphs: tuple[Graph, Graph],
+    given: Sequence[torch.Tensor] | None = None,
+) -> Elsewhere:
     """Run a model and its file on other inputs of the same shapes and dtypes.
 
     Inputs that the model or the file refuses, or that the model returns no finite numbers for, show nothing.
@@ -94,19 +104,22 @@ def elsewhere(called: Called, run: RunFile, names: Sequence[str], graphs: tuple[
         run: Runs the file.
         names: The names of the inputs.
         graphs: The graphs of the model and of the file.
+        given: Inputs by which another branch is taken, of which others are made; None for those of the call.
     """
+    of = "" if given is None else ", of inputs that take another branch"
+    given = called.inputs if given is None else given
     if not called.can_change:
         return Elsewhere(left="Not run on other inputs: the model cannot be called on others.")
     bound = SAME_HALF if any(_is_half(graph) for graph in graphs) else SAME
     try:
-        is_same = _apart(called.returned(called.inputs), run(called.inputs), bound) is None
+        is_same = _apart(called.returned(given), run(given), bound) is None
     except Exception:  # of the model or of onnxruntime, of a type for each cause
         is_same = False
     if not is_same:
         return Elsewhere(left="Not run on other inputs: a plain call does not return what the trace did.")
     count, refused = 0, _Refused()
-    for made in made_inputs(called.inputs, is_half=bound == SAME_HALF):
-        words = f"{listed([names[n] for n in made.changed])} {made.way}"
+    for made in made_inputs(given, is_half=bound == SAME_HALF):
+        words = f"{listed([names[n] for n in made.changed])} {made.way}{of}"
         copies = [t.clone() for t in made.tensors]
         try:
             expected = called.returned(made.tensors)
@@ -235,12 +248,17 @@ def _rounded(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 # -- the file ------------------------------------------------------------------------------------------------
 
 
-def session(path: str, runtime: object) -> Callable[[Sequence[np.ndarray]], list[Elements]]:
-    """Return what runs an ONNX file as a whole, on arrays in the order of its inputs.
+def session(
+    path: str, runtime: object, names: Sequence[str]
+) -> Callable[[Sequence[np.ndarray]], list[Elements]] | None:
+    """Return what runs an ONNX file as a whole, on arrays in the order of names; None if it takes not all.
+
+    In a file of version 3 or less, onnxruntime takes an input that has a default for a constant.
 
     Args:
         path: The file.
         runtime: The module ``onnxruntime``.
+        names: The names of its inputs that are given.
     """
     from ....reading.onnx import watched  # which imports onnx
 
@@ -248,7 +266,8 @@ def session(path: str, runtime: object) -> Callable[[Sequence[np.ndarray]], list
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL  # type: ignore[attr-defined]
     options.log_severity_level = 4  # it raises what it logs
     made = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
-    names = [one.name for one in made.get_inputs()]
+    if {*names} - {one.name for one in (*made.get_inputs(), *made.get_overridable_initializers())}:
+        return None
 
     def run(arrays: Sequence[np.ndarray]) -> list[Elements]:
         results = watched.run(made, runtime, dict(zip(names, arrays, strict=True)))

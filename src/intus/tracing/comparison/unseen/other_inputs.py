@@ -50,6 +50,7 @@ class Called:
 
     Attributes:
         inputs: The tensors that the model was called with, in the order of the inputs of its trace.
+        run: Returns the trace of the file on the inputs of a trace of the model.
 
     Args:
         model: The model.
@@ -70,7 +71,7 @@ class Called:
         from ...capture.invocation import flatten
 
         self._model, self._given = model, given
-        self._trace, self._run = trace, run
+        self._trace, self.run = trace, run
         self._tensors: list[torch.Tensor] = []
         self._args = tuple(flatten(one, self._tensors) for one in given.args)
         self._kwargs = {name: flatten(one, self._tensors) for name, one in given.kwargs.items()}
@@ -149,7 +150,7 @@ class Called:
             traced: The trace, on whose inputs the file is run.
         """
         try:
-            other = self._run(traced)
+            other = self.run(traced)
         except RefusedLengthError:
             return None
         except IntusError:
