@@ -165,4 +165,4 @@ def test_oversized_table_is_split(monkeypatch):
 )
 def test_modules_with_the_same_end_correspond(one, other, same):
     a, b = (Graph.of_modules("Net", [(name, "M") for name in ("", *names)]) for names in (one, other))
-    assert alignment._same_modules(a, b) == same
+    assert alignment.same_modules(a, b) == same

@@ -46,6 +46,7 @@ class _Traits:
         param_shapes: The shapes of these parameters, regardless of the order of their axes.
         size: The number of elements.
         sums: See ``align``; NaN where the value was not saved.
+        apart: See ``align``.
     """
 
     kind: np.ndarray
@@ -60,6 +61,7 @@ class _Traits:
     param_shapes: np.ndarray
     size: np.ndarray
     sums: np.ndarray
+    apart: np.ndarray
 
 
 def align(
@@ -69,6 +71,7 @@ def align(
     *,
     near: float = 1e-3,
     any_layout: bool = False,
+    apart: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[tuple[int, int]]:
     """Align the rows of two graphs.
 
@@ -80,6 +83,8 @@ def align(
             no values are known.
         near: The largest relative difference of sums that count as close.
         any_layout: Whether a tensor may have its channels first in one graph and last in the other.
+        apart: For each graph a number of every row, -1 for none. Rows with two numbers have nothing in
+            common, whatever their values. None if no rows have one.
 
     Returns:
         Pairs (row of ``a``, row of ``b``), with -1 where a row has no partner. Every row appears once. Pairs
@@ -88,9 +93,10 @@ def align(
     ids: dict[object, int] = {}
     if sums is None:
         sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
+    groups = (None, None) if apart is None else apart
     traits_a, traits_b = (
-        _traits(a, ids, sums[0], {}),
-        _traits(b, ids, sums[1], _same_modules(a, b), any_layout),
+        _traits(a, ids, sums[0], {}, apart=groups[0]),
+        _traits(b, ids, sums[1], same_modules(a, b), any_layout, groups[1]),
     )
     partner = np.full(len(a.ops), -1)
     if _same(traits_a, traits_b):
@@ -104,7 +110,7 @@ def align(
     return in_order(partner.tolist(), len(b.ops))
 
 
-def _same_modules(a: Graph, b: Graph) -> dict[str, str]:
+def same_modules(a: Graph, b: Graph) -> dict[str, str]:
     """Return the address in ``a`` of modules of ``b`` that have another, as ``0.norm`` of ``blocks.0.norm``.
 
     Two modules correspond if one address ends with the other, and no other module of either graph does so.
@@ -138,6 +144,7 @@ def _traits(
     sums: np.ndarray,
     names: Mapping[str, str],
     any_layout: bool = False,
+    apart: np.ndarray | None = None,
 ) -> _Traits:
     def column(values: list[object]) -> np.ndarray:
         numbers = [-1 if v in ("", ()) else ids.setdefault(v, len(ids)) for v in values]
@@ -166,6 +173,7 @@ def _traits(
         ),
         size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
         sums=sums,
+        apart=np.full(len(ops), -1) if apart is None else apart,
     )
 
 
@@ -306,7 +314,13 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
     weight = (
         2 * type_ + shape + 3 * module + 3 * returned + both_returned + 4 * same("params") + 3 * close + 1
     )
-    return np.where(allowed, weight, 0)
+    return np.where(allowed & ~_are_apart(a, i, b, part), weight, 0)
+
+
+def _are_apart(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
+    """Return whether row ``i`` and each of these rows have nothing in common; see ``align``."""
+    apart: np.ndarray = (a.apart[i] >= 0) & (b.apart[part] >= 0) & (b.apart[part] != a.apart[i])
+    return apart
 
 
 def _fit(a: _Traits, i: int | slice, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
@@ -421,6 +435,7 @@ def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, part
             if other not in used
             and (traits_b.type[other], traits_b.shape[other]) == (traits_a.type[row], traits_a.shape[row])
             and b.parents(other) == parents
+            and not _are_apart(traits_a, row, traits_b, other)
         ]
         if free:
             with np.errstate(invalid="ignore"):
@@ -442,7 +457,7 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
     of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
 
     def fits(i: int, j: int) -> bool:
-        return bool(_fit(a, i, b, j) and _agree(a, i, b, j, _EQUAL))
+        return bool(_fit(a, i, b, j) and _agree(a, i, b, j, _EQUAL) and not _are_apart(a, i, b, j))
 
     open_b = np.array(
         [j for j in np.flatnonzero(b.kind == OP).tolist() if j not in of_b or not fits(of_b[j], j)], int
@@ -451,7 +466,8 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
         now = int(partner[i])
         if now >= 0 and fits(i, now):
             continue
-        found = open_b[_fit(a, i, b, open_b) & _agree(a, i, b, open_b, _EQUAL)].tolist()
+        equal = _fit(a, i, b, open_b) & _agree(a, i, b, open_b, _EQUAL) & ~_are_apart(a, i, b, open_b)
+        found = open_b[equal].tolist()
         if len(found) != 1 or a.sums[i, 0] == 0:
             if now >= 0 and a.type[i] != b.type[now] and a.inner[i] != b.inner[now]:
                 same = (a.kind == OP) & _fit(a, slice(None), b, now)
@@ -465,6 +481,7 @@ def _by_values(a: _Traits, b: _Traits, partner: np.ndarray) -> None:
         if holder >= 0:
             # The two swap their partners, unless those have nothing in common.
             alike = now >= 0 and (bool(_fit(a, holder, b, now)) or a.type[holder] == b.type[now])
+            alike = alike and not _are_apart(a, holder, b, now)
             partner[holder] = now if alike else -1
             if alike:
                 of_b[now] = holder

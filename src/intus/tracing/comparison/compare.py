@@ -23,12 +23,14 @@ from ..results.trace import Trace
 from .judging.judge import judge
 from .judging.layouts import layouts_differ
 from .judging.mispaired import mispaired
+from .judging.pairs import Pairs
 from .judging.sides import Side
 from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
 from .origins.origins import origins
 from .pairing.modules import with_folded_norms, with_moved_results, with_returned, with_whole_outputs
 from .pairing.moves import with_last_moves
+from .pairing.names import are_crossed, rows_of_layers
 from .turned import Judged, is_second_first
 from .values.differences import element_sums
 
@@ -119,24 +121,44 @@ def _undisturbed() -> AbstractContextManager[Any]:
 
 
 def _judged(a: Trace, b: Trace) -> Judged:
-    """Return the pairs of two passes, and what was found of them."""
-    one, two, rows = Side(a), Side(b), _paired(a, b)
-    pairs = judge(one, two, rows)
+    """Return the pairs of two passes, and what was found of them.
+
+    Names decide where equal values would pair layers against them and what follows differs for it.
+    """
+    sides = Side(a), Side(b)
+    pairs, found = _judged_as(sides, _paired(a, b))
+    layers = rows_of_layers(a.graph, b.graph)
+    if are_crossed(pairs, found.origins, layers):
+        _, found = _judged_as(sides, _paired(a, b, layers))
+    return found
+
+
+def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[Pairs, Judged]:
+    """Return what is found of two passes whose rows correspond in this way, but for those that do not."""
+    a, b = (side.graph for side in sides)
+    pairs = judge(*sides, rows)
     while wrong := mispaired(pairs):
         partner = {pair.a: -1 if n in wrong else pair.b for n, pair in enumerate(pairs) if pair.a >= 0}
-        rows = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
-        pairs = judge(one, two, rows)
+        rows = in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+        pairs = judge(*sides, rows)
     wrong_steps = judge_step_by_step(pairs)
-    without_use = idle(a.graph, b.graph, rows)
-    return Judged([*pairs], origins(pairs, wrong_steps, without_use), pairs.modules, without_use)
+    without_use = idle(a, b, rows)
+    found = origins(pairs, wrong_steps, without_use)
+    return pairs, Judged([*pairs], found, pairs.modules, without_use)
 
 
-def _paired(a: Trace, b: Trace) -> list[tuple[int, int]]:
-    """Return the rows of two passes that correspond to each other; -1 where there is none."""
+def _paired(a: Trace, b: Trace, layers: tuple[np.ndarray, np.ndarray] | None = None) -> list[tuple[int, int]]:
+    """Return the rows of two passes that correspond to each other; -1 where there is none.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        layers: The layers that rows ran in, where no row of one corresponds to that of another.
+    """
     sums = _sums(a), _sums(b)
     coarse = any("16" in meta.dtype or "8" in meta.dtype for t in (a, b) for meta in t.graph.metas)
     near, any_layout = 1e-2 if coarse else 1e-3, layouts_differ(a.graph, b.graph)
-    pairs = align(a.graph, b.graph, sums, near=near, any_layout=any_layout)
+    pairs = align(a.graph, b.graph, sums, near=near, any_layout=any_layout, apart=layers)
     pairs = with_folded_norms(a.graph, b.graph, pairs)
     pairs = with_whole_outputs(a.graph, b.graph, pairs)
     pairs = with_moved_results(a.graph, b.graph, pairs, sums)

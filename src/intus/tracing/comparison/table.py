@@ -21,6 +21,7 @@ from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
 from .output_order import reordered_outputs
 from .pairing.modules import ModulePair
+from .parameters.exchanged import exchanged
 from .parameters.parameters import COMBINED, UsedParameters
 from .reasons import drawn, reasons
 from .unseen.hidden import hidden_steps
@@ -310,8 +311,13 @@ class _Report:
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
             "module": op.module or self._module_of_b(labels_b),
-            "why": self._why_region(region, pair) if region else self._why(pair),
+            "why": [*(self._why_region(region, pair) if region else self._why(pair)), *self._exchanged(pair)],
         }
+
+    def _exchanged(self, pair: Pair) -> list[str]:
+        """Return which values of another layer, or under another name, make a pair differ."""
+        is_op = pair.has_both and self.a.graph.ops.kind[pair.a] == OP == self.b.graph.ops.kind[pair.b]
+        return exchanged(self.a, pair.a, self.b, pair.b) if is_op else []
 
     def _module_of_b(self, labels: list[str]) -> str:
         """Return the module of b's last operation if a has none such: it computes outside of all modules."""

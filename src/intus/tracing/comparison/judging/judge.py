@@ -31,8 +31,8 @@ def judge(a: Side, b: Side, rows: Sequence[tuple[int, int]]) -> Pairs:
     pairs, apart = Pairs(a, b, rows), set[int]()
     one_pass = _is_one_pass(a.graph, b.graph)
     steps = None if one_pass else _steps(pairs, apart)
-    for pair in pairs:
-        _judge(pairs, pair, steps, one_pass=one_pass)
+    for number, pair in enumerate(pairs):
+        _judge(pairs, number, steps, one_pass=one_pass)
         if not pair.is_explained:
             apart.add(pair.a)
         elif pair.agrees and steps is not None:
@@ -60,15 +60,16 @@ def _steps(pairs: Pairs, apart: set[int]) -> Steps | None:
     return Steps(pairs.a.calls, pairs.b.graph, {}, apart, pairs.value_of_b)
 
 
-def _judge(pairs: Pairs, pair: Pair, steps: Steps | None, *, one_pass: bool) -> None:
+def _judge(pairs: Pairs, number: int, steps: Steps | None, *, one_pass: bool) -> None:
     """Set what is found of a pair.
 
     Args:
         pairs: All pairs, of which those before it have been judged.
-        pair: The pair.
+        number: The number of the pair.
         steps: The steps that may begin at the tensors judged so far; None if they cannot be run.
         one_pass: Whether one trace is a rerun of the other, in which nothing rounds.
     """
+    pair = pairs[number]
     parents = pairs.parents(pair)
     x = pairs.a.value(pair.a) if pair.a >= 0 else None
     y = pairs.b.value(pair.b) if pair.b >= 0 else None
@@ -81,6 +82,8 @@ def _judge(pairs: Pairs, pair: Pair, steps: Steps | None, *, one_pass: bool) -> 
     elif x is not None and y is not None:
         sides = pairs.a, pair.a, x, pairs.b, pair.b
         moved = in_shape(*sides, laid_out(*sides, y))
+        if moved.array.shape == y.array.shape and not (pair.is_explained or pairs.begins_turned(number)):
+            moved = y  # computed from what differs and is laid out alike: a layout explains nothing
         if moved is not y:
             pairs.moved[pair.a] = moved
         if x.array.shape == moved.array.shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -125,6 +125,32 @@ class Pairs:
         children_a = [self.number_of_a[row] for row in self.a.graph.children(pair.a)] if pair.a >= 0 else []
         children_b = [self.number_of_b[row] for row in self.b.graph.children(pair.b)] if pair.b >= 0 else []
         return {*children_a, *children_b}
+
+    def is_turned_here(self, number: int, without: Collection[int] = ()) -> bool:
+        """Return whether a pair has another layout in one pass although what it is computed from has not.
+
+        Args:
+            number: The number of the pair.
+            without: The numbers of pairs whose layout does not count.
+        """
+        return self[number].a in self.moved and not self.begins_turned(number, without)
+
+    def begins_turned(self, number: int, without: Collection[int] = ()) -> bool:
+        """Return whether a pair is computed from one that has another layout in one pass than in the other.
+
+        Args:
+            number: The number of the pair.
+            without: The numbers of pairs whose layout does not count.
+        """
+        waiting, seen = self.parents(self[number]), set[int]()
+        while waiting:
+            n = waiting.pop()
+            if n not in seen and n not in without:
+                seen.add(n)
+                if self[n].a in self.moved:
+                    return True
+                waiting += () if self[n].has_both else self.parents(self[n])
+        return False
 
     def outputs_agree(self) -> bool:
         """Return whether rounding explains what is known of all outputs of ``a``."""

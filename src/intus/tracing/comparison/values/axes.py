@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ....core.graph import INPUT
 from ....core.vocabularies import common_types
 from ....viewing.repr_text import listed
 from .differences import SAME, difference
@@ -32,7 +33,8 @@ def different_axes(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[i
     """Return the axes that the operations of two frameworks have, as a sentence, if they are others.
 
     Axes are counted from 0 in what is given to the first of the operations that permute it. Those of images
-    whose channels are elsewhere in the other framework are counted where they are in ``a``.
+    whose channels are elsewhere in the other framework are counted where they are in ``a``. If the inputs are
+    laid out alike, equal axes of what is transposed are no others: what made it is.
 
     Args:
         a: The first trace.
@@ -44,10 +46,14 @@ def different_axes(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[i
     turn = _turn(a, one[0].given, b, two[0].given) if one and two else None
     if turn is None:
         return []
+    stated = [{found.axes for found in side} for side in (one, two)]
     two = [found._replace(axes=tuple(sorted(turn[axis] for axis in found.axes))) for found in two]
     axes = [sorted({found.axes for found in side}) for side in (one, two)]
     if axes[0] == axes[1]:
         return []
+    if stated[0] == stated[1] and _are_given_the_same(a, b):
+        given = a.graph.label(one[0].given), b.graph.label(two[0].given)
+        return [f"what {one[0].label} is given is transposed: {given[0]} in a, {given[1]} in b"]
     numbers = [listed([", ".join(map(str, each)) for each in own]) for own in axes]
     labels = [listed([found.label for found in side]) for side in (one, two)]
     return [f"its axes are {numbers[0]} ({labels[0]}) in a, {numbers[1]} ({labels[1]}) in b"]
@@ -111,6 +117,16 @@ def _permutation(trace: Trace, row: int) -> list[int]:
 
 def _shape(trace: Trace, row: int) -> tuple[int, ...]:
     return tuple(trace.graph.metas[int(trace.graph.ops.meta[row])].shape)
+
+
+def _are_given_the_same(a: Trace, b: Trace) -> bool:
+    """Return whether each input of a pass is one of the other, so that both have the same layout."""
+    others = [plain(b.values.get(row)) for row in b.graph.rows_of(INPUT)]
+    return all(
+        x is not None
+        and any(y is not None and x.array.shape == y.array.shape and x.equals(y) for y in others)
+        for x in (plain(a.values.get(row)) for row in a.graph.rows_of(INPUT))
+    )
 
 
 def _turn(a: Trace, row: int, b: Trace, other: int) -> list[int] | None:
