@@ -15,6 +15,7 @@ import numpy as np
 from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
+from ..judging.sides import DROPOUTS
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
 from ..values.ranges import Ranges
@@ -61,7 +62,6 @@ _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 _LARGER = frozenset({"max", "min"})
 #: Operations that return zeros whatever they are given.
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
-_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
 
 
 class Unseen(NamedTuple):
@@ -236,7 +236,7 @@ class _Unchanged(Pass):
         kind, operands = self.kind(row), self.operands(row)
         if self.graph.ops.kind[row] == OUTPUT:
             return operands[0] if operands else None
-        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS:
+        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | DROPOUTS:
             return None
         value = self.value(row)
         for operand in operands:
@@ -249,7 +249,7 @@ class _Unchanged(Pass):
 
     def _is_step(self, row: int) -> bool:
         kind = self.kind(row)
-        if self.graph.ops.kind[row] != OP or kind in _DROPOUTS:
+        if self.graph.ops.kind[row] != OP or kind in DROPOUTS:
             return False
         if kind in MOVES:
             return self._rounds(row)
