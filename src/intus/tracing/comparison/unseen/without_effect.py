@@ -163,11 +163,28 @@ class _Unchanged(Pass):
         self._defaults = {"beta": "1", "threshold": "20"} if is_torch else {}  # of a softplus
         self.root: dict[int, int] = {}
         self.steps: dict[int, list[int]] = {}
+        computed: dict[object, int] = {}  # the first row of each operation on the same tensors
         for row in range(len(self.graph.ops)):
             source = self._source(row)
-            self.root[row] = row if source is None else self.root[source]
+            if source is None:
+                first = computed.setdefault(self._how(row), row)
+                self.root[row] = self.root[first] if first < row and self._equal(first, row) else row
+            else:
+                self.root[row] = self.root[source]
             if source is not None and row in live and self._is_step(row):
                 self.steps.setdefault(self.root[row], []).append(row)
+
+    def _how(self, row: int) -> object:
+        """Return what tells how a row is computed: one call of a layer is like another on the same tensor."""
+        graph, at = self.graph, int(self.graph.ops.output[row])
+        if graph.ops.kind[row] != OP:
+            return row
+        given = tuple((name, self.root[parent]) for name, parent in graph.parents_by_argument(row))
+        return graph.type_of(row), graph.setting(row), given, tuple(graph.row_params.get(row, ())), at
+
+    def _equal(self, row: int, other: int) -> bool:
+        x, y = self.value(row), self.value(other)
+        return x is not None and y is not None and x.equals(y)
 
     def is_fused(self, row: int) -> bool:
         """Return whether an operation of an optimized file includes an activation."""
