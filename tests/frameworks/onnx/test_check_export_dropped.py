@@ -1,4 +1,4 @@
-"""``check_export`` names a module that changes the shape where one side lacks it, and not the layer after it."""
+"""``check_export`` names a module that one side lacks and that changes the shape, not the layer after it."""
 
 import copy
 import warnings
@@ -49,7 +49,7 @@ def network(module, place):
 
 
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
-@pytest.mark.parametrize("place", ["first", "act", "drop", "second", "bend", "third"])
+@pytest.mark.parametrize("place", ["first", "drop", "second", "bend"])
 @pytest.mark.parametrize("name", MODULES)
 def test_module_that_changes_the_shape_is_named_where_it_is_missing(name, place, dynamo, tmp_path):
     module, labels = MODULES[name]
@@ -68,7 +68,9 @@ def test_module_that_changes_the_shape_is_named_where_it_is_missing(name, place,
 
 
 @pytest.mark.parametrize("dynamo", [True, False], ids=["dynamo", "older"])
-@pytest.mark.parametrize("before", [nn.Dropout(0.3), nn.Identity(), nn.MaxPool2d(1)], ids=["drop", "none", "one"])
+@pytest.mark.parametrize(
+    "before", [nn.Dropout(0.3), nn.Identity(), nn.MaxPool2d(1)], ids=["drop", "none", "one"]
+)
 def test_other_stride_is_named_behind_a_step_that_changes_nothing(before, dynamo, tmp_path):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sigmoid(), before, nn.Conv2d(4, 2, 3, padding=1)).eval()

@@ -92,7 +92,13 @@ def align(
     addresses = _addresses(a, {}), _addresses(b, names)
     unequal = _called_otherwise(*addresses)
     traits_a, traits_b = (
-        _traits(graph, ids, sums[side], [_comparable(one, unequal) for one in addresses[side]], any_layout and side == 1)
+        _traits(
+            graph,
+            ids,
+            sums[side],
+            [_comparable(one, unequal) for one in addresses[side]],
+            any_layout and side == 1,
+        )
         for side, graph in enumerate((a, b))
     )
     partner = np.full(len(a.ops), -1)

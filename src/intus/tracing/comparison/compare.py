@@ -20,6 +20,7 @@ import numpy as np
 from ...core.analysis.alignment import align, in_order
 from ...core.errors import InputError, require
 from ..results.trace import Trace
+from .judging.crossed import crossed
 from .judging.judge import judge
 from .judging.layouts import layouts_differ
 from .judging.mispaired import mispaired
@@ -122,8 +123,8 @@ def _judged(a: Trace, b: Trace) -> Judged:
     """Return the pairs of two passes, and what was found of them."""
     one, two, rows = Side(a), Side(b), _paired(a, b)
     pairs = judge(one, two, rows)
-    while wrong := mispaired(pairs):
-        partner = {pair.a: -1 if n in wrong else pair.b for n, pair in enumerate(pairs) if pair.a >= 0}
+    while others := crossed(pairs) or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1):
+        partner = {pair.a: others.get(pair.a, pair.b) for pair in pairs if pair.a >= 0}
         rows = in_order([partner[i] for i in range(len(a.graph.ops))], len(b.graph.ops))
         pairs = judge(one, two, rows)
     wrong_steps = judge_step_by_step(pairs)

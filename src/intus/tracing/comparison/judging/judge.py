@@ -106,7 +106,7 @@ def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
 
     What a dropout returns in evaluation mode is the tensor that it is given, which the other side has.
     """
-    (one, row), (other, user) = pairs.sides(pair) if parent.a >= 0 else pairs.sides(pair)[::-1]
+    one, (other, user) = (pairs.a, (pairs.b, pair.b)) if parent.a >= 0 else (pairs.b, (pairs.a, pair.a))
     own = max(parent.a, parent.b)
     value = one.value(own)
     if value is None or not one.depends_on_inputs(own):

@@ -10,7 +10,7 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ....core.analysis.walks import ancestors
+from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import BUFFER, CONSTANT
 from ..judging.layouts import laid_out, layouts_differ
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
 _MOST = 40
+#: The beginning of the types of layers on maps of any size that a file may compute as one.
+_OF_ANY_SIZE = ("conv", "batch_norm", "relu", "add")
 #: What an operation has of its own, besides what it is given.
 _STATE = (BUFFER, CONSTANT)
 
@@ -98,12 +100,22 @@ class Unpaired:
 
     def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
         """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
-        y = self._b.value(j)
-        if y is None or self._a.value(i) is None:
+        x, y = self._a.value(i), self._b.value(j)
+        if x is None or y is None or (x.array.shape != y.array.shape and not self._is_of_any_size(pair, i)):
             return False
         steps = self._steps.also(pair.a, pair.b, self._pairs.value_of_b(pair.a))
         step = steps.also(i, j, y).judge(pair.a)
         return step is not None and i in step.region.given and not step.is_wrong
+
+    def _is_of_any_size(self, pair: Pair, i: int) -> bool:
+        """Return whether what ``a`` computes from a row on to a pair may be given a tensor of another shape.
+
+        Not every operation that runs checks what it is given: that of an LSTM may end the process.
+        """
+        graph = self._a.graph
+        between = {pair.a, *ancestors(graph, [pair.a])} & {*descendants(graph, [i])}
+        kinds = {self._a.kind(row) for row in between}
+        return pair.verdict == SHAPE and all(kind.startswith(_OF_ANY_SIZE) for kind in kinds)
 
     @cached_property
     def _steps(self) -> Steps:

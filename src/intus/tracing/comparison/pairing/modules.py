@@ -117,7 +117,7 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
         return _shape(a, i) == _shape(b, j)
 
     def may_correspond(call: int, other: int) -> bool:
-        """Return whether nothing that ran in a call of ``b`` is paired with what ran outside of one of ``a``."""
+        """Return whether no row in a call of ``b`` is paired with one outside of a call of ``a``."""
         inside = range(int(b.calls.start[other]), int(b.calls.stop[other]))
         return all(call in a.enclosing_calls(taken[j]) for j in inside if j in taken)
 

@@ -134,7 +134,9 @@ def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collecti
         is_hidden = apart is None and any(some is not None for some in shown.values())
         if is_hidden and all(effects.agree(row) or effects.are_folded(row) for row in live):
             continue
-        found.append(Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, is_hidden, bool(live)))
+        found.append(
+            Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, is_hidden, bool(live))
+        )
     parts = [
         f"{listed(names)} {'is' if len(names) == 1 else 'are'} compared by the effect, and {part}"
         for row, names in hidden.items()
@@ -243,7 +245,9 @@ class _Effects:
         """Yield what an operation of the file is given that no input has an effect on."""
         graph = self._b.graph
         params = (graph.params[number].address for number in graph.row_params.get(row, ()))
-        constants = (parent for parent in (graph.parents(row) if row >= 0 else ()) if not graph.parents(parent))
+        constants = (
+            parent for parent in (graph.parents(row) if row >= 0 else ()) if not graph.parents(parent)
+        )
         values = [value_of(self._b, address) for address in params]
         values += [plain(self._b.values.get(parent)) for parent in constants]
         yield from (value for value in values if value is not None)
