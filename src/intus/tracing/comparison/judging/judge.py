@@ -102,12 +102,15 @@ def _judge_shapes(pairs: Pairs, pair: Pair, parents: list[int]) -> None:
 
 
 def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
-    """Return whether both operations of a pair are given the tensor of a parent that one side alone has.
+    """Return whether a parent that one side alone has brings no tensor that the other is not given.
 
     What a dropout returns in evaluation mode is the tensor that it is given, which the other side has.
     """
-    one, (other, user) = (pairs.a, (pairs.b, pair.b)) if parent.a >= 0 else (pairs.b, (pairs.a, pair.a))
-    own = max(parent.a, parent.b)
+    sides = pairs.sides(pair) if parent.a >= 0 else pairs.sides(pair)[::-1]
+    (one, row), (other, user) = sides
+    own, calls = max(parent.a, parent.b), one.graph.ops.call
+    if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
+        return True  # a step of the same layer, which the other side computes as one
     value = one.value(own)
     if value is None or not one.depends_on_inputs(own):
         return True  # no tensor that a missing operation could have made another
