@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -94,9 +94,18 @@ def align(
     if sums is None:
         sums = np.full((len(a.ops), 3), np.nan), np.full((len(b.ops), 3), np.nan)
     groups = (None, None) if apart is None else apart
+    addresses = _addresses(a, {}), _addresses(b, same_modules(a, b))
+    unequal = _called_otherwise(*addresses)
     traits_a, traits_b = (
-        _traits(a, ids, sums[0], {}, apart=groups[0]),
-        _traits(b, ids, sums[1], same_modules(a, b), any_layout, groups[1]),
+        _traits(
+            graph,
+            ids,
+            sums[side],
+            [_comparable(one, unequal) for one in addresses[side]],
+            any_layout and side == 1,
+            groups[side],
+        )
+        for side, graph in enumerate((a, b))
     )
     partner = np.full(len(a.ops), -1)
     if _same(traits_a, traits_b):
@@ -142,7 +151,7 @@ def _traits(
     graph: Graph,
     ids: dict[object, int],
     sums: np.ndarray,
-    names: Mapping[str, str],
+    addresses: Sequence[str],
     any_layout: bool = False,
     apart: np.ndarray | None = None,
 ) -> _Traits:
@@ -151,7 +160,6 @@ def _traits(
         return np.array(numbers, dtype=np.int64)
 
     ops, rows = graph.ops, range(len(graph.ops))
-    addresses = [_renamed(graph.call_address(call), names) for call in range(len(graph.calls))]
     exits = [graph.row_exits.get(row, ()) for row in rows]
     params = [graph.row_params.get(row, ()) for row in rows]
     shapes = [graph.metas[meta].shape for meta in ops.meta.tolist()]
@@ -175,6 +183,29 @@ def _traits(
         sums=sums,
         apart=np.full(len(ops), -1) if apart is None else apart,
     )
+
+
+def _addresses(graph: Graph, names: Mapping[str, str]) -> list[str]:
+    """Return the addresses of all calls of modules, under other names of these."""
+    return [_renamed(graph.call_address(call), names) for call in range(len(graph.calls))]
+
+
+def _called_otherwise(a: Sequence[str], b: Sequence[str]) -> set[str]:
+    """Return the modules that two passes call another number of times.
+
+    An export computes the calls that no input has an effect on, so that its first call is no first one.
+
+    >>> _called_otherwise(["", "fc:1", "fc:2", "act"], ["", "fc", "act"])
+    {'fc'}
+    """
+    counts = [Counter(address.partition(":")[0] for address in some) for some in (a, b)]
+    return {module for module in counts[0] & counts[1] if counts[0][module] != counts[1][module]}
+
+
+def _comparable(address: str, unequal: Collection[str]) -> str:
+    """Return the address of a call, without its number if those of the other pass are others."""
+    module = address.partition(":")[0]
+    return module if module in unequal else address
 
 
 def _renamed(address: str, names: Mapping[str, str]) -> str:
@@ -360,7 +391,7 @@ def _by_calls(
     if not repeated:
         return
     taken = {int(j): i for i, j in enumerate(partner) if j >= 0}
-    moved: set[int] = set()
+    moved, displaced = set[int](), set[int]()
 
     def called_on(row: int) -> set[int]:
         """Return the rows of ``b`` that correspond to those which a row of ``a`` was computed from."""
@@ -386,11 +417,16 @@ def _by_calls(
             moved.add(row)
             if holder >= 0:
                 partner[holder] = now
+                displaced.add(holder)
             if now >= 0 and holder >= 0:
                 taken[now] = holder
             else:
                 taken.pop(now, None)
             break
+    for row in sorted(displaced - moved):  # the last call of the file is none of what it leaves out, say
+        now = int(partner[row])
+        if now >= 0 and called_on(row) != set(_nearest(b, now, taken.__contains__)):
+            partner[row] = now if _agree(traits_a, row, traits_b, now, near) else -1
 
 
 def _call_keys(traits: _Traits) -> list[tuple[int, ...]]:

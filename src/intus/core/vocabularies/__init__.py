@@ -27,6 +27,7 @@ KINDS = {"add_to_channels": "add", "dot_general": "matmul", "matmul_by_settings"
     ("conv1d", "conv2d", "conv3d", "conv_general_dilated", "conv_to_last", "conv_by_layout"), "conv"
 )
 KINDS |= dict.fromkeys(("linear", "fully_connected", "dot_by_settings"), "matmul")
+KINDS |= dict.fromkeys(("concat", "concatenate"), "cat")
 KINDS |= {"conv_of_each_channel": "conv", "layer_normalization": "layer_norm"}
 KINDS |= dict.fromkeys(("batch_norm_by_axis", "batch_norm_to_last", "batch_normalization"), "batch_norm")
 

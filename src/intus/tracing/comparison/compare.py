@@ -20,6 +20,7 @@ import numpy as np
 from ...core.analysis.alignment import align, in_order
 from ...core.errors import InputError, require
 from ..results.trace import Trace
+from .judging.crossed import crossed
 from .judging.judge import judge
 from .judging.layouts import layouts_differ
 from .judging.mispaired import mispaired
@@ -137,8 +138,8 @@ def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[P
     """Return what is found of two passes whose rows correspond in this way, but for those that do not."""
     a, b = (side.graph for side in sides)
     pairs = judge(*sides, rows)
-    while wrong := mispaired(pairs):
-        partner = {pair.a: -1 if n in wrong else pair.b for n, pair in enumerate(pairs) if pair.a >= 0}
+    while others := crossed(pairs) or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1):
+        partner = {pair.a: others.get(pair.a, pair.b) for pair in pairs if pair.a >= 0}
         rows = in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
         pairs = judge(*sides, rows)
     wrong_steps = judge_step_by_step(pairs)

@@ -427,7 +427,10 @@ class _Report:
         if one.type != other.type:
             found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
             why = [*why, *(found or self._foreign(pair, why) or self._constants_of_module(pair))]
-            if not why or not _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b):
+            is_one_kind = _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b)
+            if not why and is_one_kind and pair.verdict != "shape":
+                why = self._other_inputs(pair)
+            if not why or not is_one_kind:
                 why.insert(0, f"it is {one.type} in a, {other.type} in b")
         else:
             why = [*why, *self._foreign(pair, why)]
@@ -604,7 +607,7 @@ def _counted(count: int, verdict: str) -> str:
 
 
 #: Operations that return something else for their inputs in another order.
-_ORDERED = frozenset({"sub", "div", "true_divide", "pow", "matmul", "bmm", "atan2"})
+_ORDERED = frozenset({"sub", "div", "true_divide", "pow", "matmul", "bmm", "atan2", "cat", "concat"})
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:

@@ -97,10 +97,28 @@ def _judge_shapes(pairs: Pairs, pair: Pair, parents: list[int]) -> None:
 
     Operations of two modules need not correspond, and then their operands do not either.
     """
+    pair.other_type = _have_other_types(pairs, pair)
     if _are_in_one_module(pairs, pair):
-        pair.unpaired_parents = _unpaired_parents(pairs, pair, parents, beyond=False)
+        pair.unpaired_parents = [n for n in _single(pairs, parents) if not _is_given(pairs, pair, pairs[n])]
     is_source = pair.is_explained and not pair.unpaired_parents
     pair.verdict, pair.is_source, pair.is_explained = SHAPE, is_source, False
+
+
+def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
+    """Return whether a parent that one side alone has brings no tensor that the other is not given.
+
+    What a dropout returns in evaluation mode is the tensor that it is given, which the other side has.
+    """
+    sides = pairs.sides(pair) if parent.a >= 0 else pairs.sides(pair)[::-1]
+    (one, row), (other, user) = sides
+    own, calls = max(parent.a, parent.b), one.graph.ops.call
+    if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
+        return True  # a step of the same layer, which the other side computes as one
+    value = one.value(own)
+    if value is None or not one.depends_on_inputs(own):
+        return True  # no tensor that a missing operation could have made another
+    given = (other.value(n) for n in other.graph.parents(user))
+    return any(x is not None and not are_apart(value, x, parent.rounding_error) for x in given)
 
 
 def _judge_values(
@@ -158,6 +176,11 @@ def _are_in_one_module(pairs: Pairs, pair: Pair) -> bool:
     return one == other or any([module.a, module.b] == calls for module in pairs.modules)
 
 
+def _single(pairs: Pairs, parents: list[int]) -> set[int]:
+    """Return the parents without a partner or value that rounding explains, as far as is known."""
+    return {n for n in parents if pairs[n].difference is None and pairs[n].is_explained}
+
+
 def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: bool) -> list[int]:
     """Return the parents without a partner or value that propagate a difference.
 
@@ -171,7 +194,7 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         parents: The numbers of its parents.
         beyond: Whether it differs by more than rounding explains.
     """
-    single = {n for n in parents if pairs[n].difference is None and pairs[n].is_explained}
+    single = _single(pairs, parents)
     if not single:
         return []
     if _have_other_types(pairs, pair):

@@ -30,6 +30,7 @@ def mispaired(pairs: Pairs) -> set[int]:
         n
         for n, pair in enumerate(pairs)
         if _is_laid_out_for_a_layer(pairs, pair)
+        or _is_beside_a_dropout(pairs, pair)
         or (_is_mispaired(pairs, pair) and (not agree or _corresponds_to_another(pairs, pair)))
     }
     return found.union(*(_of_another_way(pairs, module) for module in pairs.modules))
@@ -43,6 +44,23 @@ def _is_mispaired(pairs: Pairs, pair: Pair) -> bool:
         return False
     following = _next(pairs, pairs.a, pair.a), _next(pairs, pairs.b, pair.b)
     return any(found and all(one.is_explained for one in found) for found in following)
+
+
+def _is_beside_a_dropout(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether one of two operations that differ only returns a tensor that both passes have before it.
+
+    What the other computes corresponds to nothing of the dropout, even if both modules return both.
+    """
+    if pair.is_explained or not pair.has_both or not pair.other_type:
+        return False
+    sides = pairs.sides(pair)
+    numbers = pairs.number_of_a, pairs.number_of_b
+    idle = [side.is_idle_dropout(row) for side, row in sides]
+    if sum(idle) != 1:
+        return False
+    at = idle.index(True)
+    side, row = sides[at]
+    return any(pairs[numbers[at][parent]].agrees for parent in side.graph.parents(row))
 
 
 def _next(pairs: Pairs, side: Side, row: int) -> list[Pair]:

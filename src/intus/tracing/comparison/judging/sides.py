@@ -33,6 +33,8 @@ HIDING = frozenset(
     | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
     | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
 )
+#: Operations that return what they are given, but in training mode.
+DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
 
 
 class Side:
@@ -67,6 +69,14 @@ class Side:
     def computes(self, row: int) -> bool:
         """Return whether a row is the result of an operation that does not only move elements."""
         return self.is_op(row) and self.kind(row) not in MOVES
+
+    def is_idle_dropout(self, row: int) -> bool:
+        """Return whether a row is the result of a dropout that returned what it was given."""
+        if not self.is_op(row) or self.kind(row) not in DROPOUTS:
+            return False
+        x = self.value(row)
+        given = [self.value(parent) for parent in self.graph.parents(row)]
+        return x is not None and any(y is not None and x.equals(y) for y in given)
 
     def value(self, row: int) -> Elements | None:
         """Return the value of a row to compare; None if it was not saved or is uninitialized memory."""

@@ -10,10 +10,10 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ....core.analysis.walks import ancestors
+from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import BUFFER, CONSTANT
 from ..judging.layouts import laid_out, layouts_differ
-from ..judging.pairs import ONLY_A, ONLY_B, Pair, Pairs
+from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from ..values.differences import difference
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
 _MOST = 40
+#: The beginning of the types of layers on maps of any size that a file may compute as one.
+_OF_ANY_SIZE = ("conv", "batch_norm", "relu", "add")
 #: What an operation has of its own, besides what it is given.
 _STATE = (BUFFER, CONSTANT)
 
@@ -49,7 +51,7 @@ class Unpaired:
         if pair.is_source:
             return [] if pair.proven or not inside else [*inside, number]
         waiting, region = list(pair.unpaired_parents), set[int]()
-        if waiting and pair.other_type:
+        if waiting and pair.other_type and pair.verdict != SHAPE:
             region.add(number)
         while waiting:
             one = waiting.pop()
@@ -57,7 +59,8 @@ class Unpaired:
                 region.add(one)
                 parents = self._pairs.parents(self._pairs[one])
                 waiting += [n for n in parents if self._pairs[n].verdict in (ONLY_A, ONLY_B)]
-        return self._first_of(number, region) or sorted(region)
+        found = self._first_of(number, region) or sorted(region)
+        return [n for n in found if not self._is_idle_dropout(self._pairs[n])] or found
 
     def _first_of(self, number: int, region: set[int]) -> list[int]:
         """Return the part of a region that explains the rest of it, because it ran before.
@@ -66,7 +69,7 @@ class Unpaired:
         runs on the result is not to blame, even if a file has folded another into it.
         """
         pair = self._pairs[number]
-        found = self._cut(pair, region)
+        found = self._cut(pair, region | {number} if pair.verdict == SHAPE else region)
         if not found and number in region and self._is_given_other(pair):
             found = {n for n in region if not self._is_inside(self._pairs[n], pair)}
         return sorted(n for n in found if self._computes(self._pairs[n]))
@@ -76,7 +79,7 @@ class Unpaired:
 
         The operations of ``a`` that follow its tensor, run on the tensor of ``b``, have the result of ``b``.
         """
-        if self._a.calls is None or pair.difference is None or len(region) > _MOST:
+        if self._a.calls is None or self._a.value(pair.a) is None or len(region) > _MOST:
             return set()
         graphs, ends = (self._a.graph, self._b.graph), (pair.a, pair.b)
         members = [self._pairs[n] for n in region]
@@ -98,11 +101,21 @@ class Unpaired:
     def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
         """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
         x, y = self._a.value(i), self._b.value(j)
-        if x is None or y is None or x.array.shape != y.array.shape:
+        if x is None or y is None or (x.array.shape != y.array.shape and not self._is_of_any_size(pair, i)):
             return False
         steps = self._steps.also(pair.a, pair.b, self._pairs.value_of_b(pair.a))
         step = steps.also(i, j, y).judge(pair.a)
         return step is not None and i in step.region.given and not step.is_wrong
+
+    def _is_of_any_size(self, pair: Pair, i: int) -> bool:
+        """Return whether what ``a`` computes from a row on to a pair may be given a tensor of another shape.
+
+        Not every operation that runs checks what it is given: that of an LSTM may end the process.
+        """
+        graph = self._a.graph
+        between = {pair.a, *ancestors(graph, [pair.a])} & {*descendants(graph, [i])}
+        kinds = {self._a.kind(row) for row in between}
+        return pair.verdict == SHAPE and all(kind.startswith(_OF_ANY_SIZE) for kind in kinds)
 
     @cached_property
     def _steps(self) -> Steps:
@@ -143,6 +156,12 @@ class Unpaired:
         (side, row), other = ((self._a, one.a), pair.a) if one.a >= 0 else ((self._b, one.b), pair.b)
         call = int(side.graph.ops.call[other])
         return call < 0 or call in side.graph.enclosing_calls(row)
+
+    def _is_idle_dropout(self, one: Pair) -> bool:
+        """Return whether a row without a partner returns what it is given, so that it made no difference."""
+        return not one.has_both and any(
+            row >= 0 and side.is_idle_dropout(row) for side, row in self._pairs.sides(one)
+        )
 
     def _computes(self, one: Pair) -> bool:
         """Return whether a row without a partner is an operation that does not only move elements."""

@@ -109,29 +109,35 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
     """
     partner = {i: j for i, j in pairs if i >= 0}
     taken = {j: i for i, j in partner.items() if j >= 0}
-    returned: dict[str, list[int]] = {}
+    returned: dict[str, list[tuple[int, int]]] = {}
     for call, rows in b.call_outputs.items():
-        returned.setdefault(b.modules[int(b.calls.module[call])].address, []).extend(rows)
+        returned.setdefault(b.modules[int(b.calls.module[call])].address, []).extend((j, call) for j in rows)
 
     def fits(i: int, j: int) -> bool:
         return _shape(a, i) == _shape(b, j)
+
+    def may_correspond(call: int, other: int) -> bool:
+        """Return whether no row in a call of ``b`` is paired with one outside of a call of ``a``."""
+        inside = range(int(b.calls.start[other]), int(b.calls.stop[other]))
+        return all(call in a.enclosing_calls(taken[j]) for j in inside if j in taken)
 
     before = dict(partner)
     for i in sorted(a.row_exits):
         if partner.get(i, -1) >= 0 and fits(i, partner[i]):
             continue
-        modules = (a.modules[int(a.calls.module[call])].address for call in a.row_exits[i])
-        free = [
+        named = ((call, a.modules[int(a.calls.module[call])].address) for call in a.row_exits[i])
+        free = {
             j
-            for module in modules
+            for call, module in named
             if module
-            for j in returned.get(module, ())
-            if fits(i, j) and (j not in taken or not fits(taken[j], j))
-        ]
-        if len(set(free)) == 1:
-            if free[0] in taken:
-                partner[taken[free[0]]] = -1
-            partner[i], taken[free[0]] = free[0], i
+            for j, other in returned.get(module, ())
+            if fits(i, j) and (j not in taken or not fits(taken[j], j)) and may_correspond(call, other)
+        }
+        if len(free) == 1:
+            (j,) = free
+            if j in taken:
+                partner[taken[j]] = -1
+            partner[i], taken[j] = j, i
     if partner == before:
         return list(pairs)
     return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))

@@ -40,7 +40,9 @@ class Missing(NamedTuple):
         address: Its address in the model.
         row: The first row that uses it.
         module: The address of the module around that row.
-        differs: The relative difference of what the module returns; None if it was not compared.
+        differs: The relative difference of what the module returns; None if it was not compared, or is given
+            what differs already.
+        is_hidden: Whether all that shows its effect is given what differs already.
         is_read: Whether an output depends on it, as far as the operations show. If none does, it may still
             have been read in Python, or have decided a shape.
     """
@@ -49,6 +51,7 @@ class Missing(NamedTuple):
     row: int
     module: str
     differs: float | None
+    is_hidden: bool
     is_read: bool
 
     @property
@@ -59,6 +62,8 @@ class Missing(NamedTuple):
         where = f"what {self.module} returns" if self.module else "the result of its operation"
         if self.differs is not None:
             return f"{where} differs by {self.differs:.2g} of its norm"
+        if self.is_hidden:
+            return f"what {self.module or 'its operation'} is given differs already, which hides its effect"
         return f"{where} was not compared"
 
     @property
@@ -107,7 +112,7 @@ def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collecti
     ]
     if not left:
         return Coverage([], [], [], [])
-    effects, weights = _Effects(a.graph, table), _Weights(b, a, compared)
+    effects, weights = _Effects(a, b, table), _Weights(b, a, compared)
     found: list[Missing] = []
     by_effect: list[str] = []
     idle: list[str] = []
@@ -124,8 +129,14 @@ def missing_parameters(a: Trace, b: Trace, table: Comparison, compared: Collecti
         if effects.are_idle(rows):
             idle.append(param.address)
             continue
-        apart = max((one for row in live if (one := effects.apart(row)) is not None), default=None)
-        found.append(Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, bool(live)))
+        shown = {row: effects.apart(row) for row in live}
+        apart = max((max(some) for some in shown.values() if some), default=None)
+        is_hidden = apart is None and any(some is not None for some in shown.values())
+        if is_hidden and all(effects.agree(row) or effects.are_folded(row) for row in live):
+            continue
+        found.append(
+            Missing(param.address, rows[0], module_of(a.graph, rows[0]), apart, is_hidden, bool(live))
+        )
     parts = [
         f"{listed(names)} {'is' if len(names) == 1 else 'are'} compared by the effect, and {part}"
         for row, names in hidden.items()
@@ -141,8 +152,9 @@ class _Effects:
         live: The rows that an output depends on.
     """
 
-    def __init__(self, graph: Graph, table: Comparison) -> None:
-        self._graph = graph
+    def __init__(self, a: Trace, b: Trace, table: Comparison) -> None:
+        self._a, self._b, self._graph = a, b, (graph := a.graph)
+        self._partner = {i: j for i, j in table.pairs if i >= 0 and j >= 0}
         verdicts, relatives = table["verdict"].tolist(), table["relative"].tolist()
         self._verdict = {i: verdicts[n] for n, (i, j) in enumerate(table.pairs) if i >= 0 and j >= 0}
         self._relative = {i: relatives[n] for n, (i, _) in enumerate(table.pairs) if i >= 0}
@@ -183,11 +195,62 @@ class _Effects:
             and all(graph.ops.kind[row] == OP and graph.type_of(row) in _OF_FIXED_SHAPE for row in reached)
         )
 
-    def apart(self, row: int) -> float | None:
-        """Return the relative difference of what a row's module returns, if it differs."""
+    def apart(self, row: int) -> list[float] | None:
+        """Return the relative differences of what shows the effect of a row's parameter first.
+
+        What is computed of other tensors that differ tells nothing of it.
+
+        Returns:
+            The differences; empty if all that differ are given other tensors that do, and None if none does.
+        """
+        of_it = {row, *descendants(self._graph, [row])}
         calls = self._graph.enclosing_calls(row)
-        rows = [row, *(self._graph.call_outputs.get(calls[-1], ()) if calls else ())]
-        return max((self._relative[one] for one in rows if self._verdict.get(one) == "differs"), default=None)
+        is_inside = bool(calls) and bool(module_of(self._graph, row))
+        rows = [row, *self._graph.call_outputs.get(calls[-1], ())] if is_inside else [*self._ends(row)]
+        differing = [one for one in rows if self._verdict.get(one) == "differs"]
+        found = [self._relative[one] for one in differing if not self._is_given_other(one, of_it)]
+        return found if differing else None
+
+    def _is_given_other(self, row: int, of_it: Collection[int]) -> bool:
+        """Return whether a row is computed of a tensor that differs, besides those of some rows."""
+        waiting, seen = [row], {row}
+        while waiting:
+            for parent in set(self._graph.parents(waiting.pop())) - seen:
+                seen.add(parent)
+                verdict = None if parent in of_it else self._verdict.get(parent)
+                if verdict is None:
+                    waiting.append(parent)
+                elif verdict not in _AGREE:
+                    return True
+        return False
+
+    def are_folded(self, row: int) -> bool:
+        """Return whether the file holds the constants that the model computes of a row's parameter.
+
+        An exporter computes ``p.exp()`` beforehand. They count where the operation that takes them is paired.
+        """
+        of_it = {row, *descendants(self._graph, [row])}
+        for end in self._ends(row):
+            constants = (of_it & {end, *self._graph.parents(end)}) - self._of_inputs
+            held = [*self._held(self._partner.get(end, -1))]
+            for one in constants:
+                value = plain(self._a.values.get(one))
+                if value is None or not any(_is_same(value, other) for other in held):
+                    return False
+            if not constants:
+                return False
+        return True
+
+    def _held(self, row: int) -> Iterator[Elements]:
+        """Yield what an operation of the file is given that no input has an effect on."""
+        graph = self._b.graph
+        params = (graph.params[number].address for number in graph.row_params.get(row, ()))
+        constants = (
+            parent for parent in (graph.parents(row) if row >= 0 else ()) if not graph.parents(parent)
+        )
+        values = [value_of(self._b, address) for address in params]
+        values += [plain(self._b.values.get(parent)) for parent in constants]
+        yield from (value for value in values if value is not None)
 
     def _agrees(self, rows: Collection[int]) -> bool:
         return bool(rows) and all(self._verdict.get(one) in _AGREE for one in rows)
@@ -233,6 +296,11 @@ class _Effects:
                 return []
             (row,) = following
         return [row]
+
+
+def _is_same(x: Elements, y: Elements) -> bool:
+    """Return whether two values are of one shape, and differ by no more than rounding."""
+    return x.array.shape == y.array.shape and difference(x, y).relative <= rounding(x, y)
 
 
 def _zero_channels(trace: Trace, row: int, axis: int) -> list[int]:

@@ -15,6 +15,7 @@ import numpy as np
 from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
+from ..judging.sides import DROPOUTS
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
 from ..values.ranges import Ranges
@@ -61,7 +62,6 @@ _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 _LARGER = frozenset({"max", "min"})
 #: Operations that return zeros whatever they are given.
 _ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
-_DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
 
 
 class Unseen(NamedTuple):
@@ -163,11 +163,28 @@ class _Unchanged(Pass):
         self._defaults = {"beta": "1", "threshold": "20"} if is_torch else {}  # of a softplus
         self.root: dict[int, int] = {}
         self.steps: dict[int, list[int]] = {}
+        computed: dict[object, int] = {}  # the first row of each operation on the same tensors
         for row in range(len(self.graph.ops)):
             source = self._source(row)
-            self.root[row] = row if source is None else self.root[source]
+            if source is None:
+                first = computed.setdefault(self._how(row), row)
+                self.root[row] = self.root[first] if first < row and self._equal(first, row) else row
+            else:
+                self.root[row] = self.root[source]
             if source is not None and row in live and self._is_step(row):
                 self.steps.setdefault(self.root[row], []).append(row)
+
+    def _how(self, row: int) -> object:
+        """Return what tells how a row is computed: one call of a layer is like another on the same tensor."""
+        graph, at = self.graph, int(self.graph.ops.output[row])
+        if graph.ops.kind[row] != OP:
+            return row
+        given = tuple((name, self.root[parent]) for name, parent in graph.parents_by_argument(row))
+        return graph.type_of(row), graph.setting(row), given, tuple(graph.row_params.get(row, ())), at
+
+    def _equal(self, row: int, other: int) -> bool:
+        x, y = self.value(row), self.value(other)
+        return x is not None and y is not None and x.equals(y)
 
     def is_fused(self, row: int) -> bool:
         """Return whether an operation of an optimized file includes an activation."""
@@ -236,7 +253,7 @@ class _Unchanged(Pass):
         kind, operands = self.kind(row), self.operands(row)
         if self.graph.ops.kind[row] == OUTPUT:
             return operands[0] if operands else None
-        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | _DROPOUTS:
+        if self.graph.ops.kind[row] != OP or kind not in ELEMENTWISE | MOVES | _LARGER | DROPOUTS:
             return None
         value = self.value(row)
         for operand in operands:
@@ -249,7 +266,7 @@ class _Unchanged(Pass):
 
     def _is_step(self, row: int) -> bool:
         kind = self.kind(row)
-        if self.graph.ops.kind[row] != OP or kind in _DROPOUTS:
+        if self.graph.ops.kind[row] != OP or kind in DROPOUTS:
             return False
         if kind in MOVES:
             return self._rounds(row)
