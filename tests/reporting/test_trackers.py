@@ -489,6 +489,35 @@ def test_summary_of_wandb_is_of_the_newest_epoch_where_an_earlier_one_came_late(
     assert (summary["intus/epoch"], summary["intus/x"]) == (3, 13)
 
 
+FINISHED = """
+import wandb
+from intus.monitoring.follower import _Outlet
+from intus.monitoring.trackers.base import Point, TrackedRun
+from intus.monitoring.trackers.wandb import Wandb
+from intus.monitoring.warn_once import WarningLog
+
+mine = wandb.init(project="p")
+outlet = _Outlet("wandb", Wandb("", TrackedRun("r", "Net", {}, ())), "intus/", troubles := WarningLog())
+outlet.add([Point("x", "epoch", epoch, 0.0, 10.0 + epoch) for epoch in range(3)])
+outlet.write()
+mine.log({"loss": 0.5})
+mine.finish()
+outlet.add([Point("x", "epoch", 3, 0.0, 13.0)])
+outlet.write()
+outlet.close()
+(text,) = troubles.faults()
+assert "3 rows wait" in text and "before wandb.finish()" in text, text
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_run_of_wandb_that_was_finished_too_early_is_said_to_lack_rows(tmp_path):
+    ran(tmp_path, FINISHED)
+    ((rows, _),) = history(tmp_path)
+    assert [row["intus/epoch"] for row in rows if "intus/x" in row] == [0]
+
+
 @pytest.mark.long
 def test_each_score_is_written_once_also_after_failures_and_when_a_run_continues(tmp_path):
     """The database has the scores of an earlier part of the run, which are not written again."""

@@ -315,7 +315,8 @@ class Held:
         """Return the scores of epochs before one, in their order, and of single steps, and forget them."""
         found = [point for point in self._points if point.axis == "step" or point.x < until]
         self._points = [point for point in self._points if not (point.axis == "step" or point.x < until)]
-        return sorted(found, key=lambda point: point.x)
+        now = time.time()  # not when each was read, so that times have the order of epochs, too
+        return [point._replace(time=now) for point in sorted(found, key=lambda point: point.x)]
 
 
 def score_name(target: str, score: str, address: str, kind: str) -> str:

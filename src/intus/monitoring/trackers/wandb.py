@@ -9,6 +9,10 @@ import wandb
 
 from .base import Point, TrackedRun
 
+_FINISHED = (
+    "{} rows wait for a step of the script, and its run {} was finished before, so W&B lacks them. Call "
+    "watch.remove() and watch.flush() before wandb.finish()."
+)
 #: The last step with a row of ours, by W&B's id of the run. Several probes may write to the run of a script.
 _LAST_STEPS: dict[str, int] = {}
 _LOCK = threading.Lock()
@@ -59,7 +63,7 @@ class Wandb:
             self._complete()
             return
         with _LOCK:
-            if self._rows and self._run.step > _LAST_STEPS.get(self.run, -1):
+            if self._rows and not self._is_over() and self._run.step > _LAST_STEPS.get(self.run, -1):
                 self._run.log(self._rows.pop(next(iter(self._rows))), commit=False)
                 _LAST_STEPS[self.run] = self._run.step
 
@@ -84,12 +88,20 @@ class Wandb:
             else:
                 self._late.add(name)
 
+    def _is_over(self) -> bool:
+        """Return whether the script has finished the run: a question to it then waits for half a minute."""
+        return bool(getattr(self._run, "_is_finished", False))  # nothing public tells
+
     def tell(self, findings: Sequence[str]) -> None:
         """Write the sentences that hold now into the summary of the run."""
+        if self._is_over():
+            return
         self._run.summary["intus/findings"] = "\n".join(findings)
 
     def close(self) -> None:
         """Write what is left, and end the run if it was begun here."""
+        if self._rows and self._is_over():
+            raise RuntimeError(_FINISHED.format(len(self._rows), self.run))
         self._complete()
         if self._is_own:
             self._run.finish()
