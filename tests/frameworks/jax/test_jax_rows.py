@@ -3,6 +3,7 @@
 The truth is a tap that receives arrays, the model itself on known rows, and the order that the test draws.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +115,30 @@ def test_keys_among_the_inputs_are_no_data():
     keys = [jax.random.PRNGKey(seed) for seed in (0, 1)]
     first, second = observed(model, step, *((X[:8], key) for key in keys)).orders
     assert first == second
+    assert isinstance(first, bytes)
+
+
+class Normed(eqx.Module):
+    fc: eqx.nn.Linear
+    norm: eqx.nn.BatchNorm
+
+    def __init__(self, key):
+        self.fc, self.norm = eqx.nn.Linear(4, 3, key=key), eqx.nn.BatchNorm(3, "rows", mode="batch")
+
+    def __call__(self, x, state):
+        return self.norm(self.fc(x), state)
+
+
+def test_state_of_normalizations_of_equinox_is_no_data():
+    model, state = eqx.nn.make_with_state(Normed)(jax.random.key(0))
+
+    @eqx.filter_jit
+    def step(model, x, state):
+        return jax.vmap(model, in_axes=(0, None), out_axes=(0, None), axis_name="rows")(x, state)
+
+    _, later = step(model, X[:8], state)
+    first, second, other = observed(model, step, (X[:8], state), (X[:8], later), (X[8:16], later)).orders
+    assert first == second != other
     assert isinstance(first, bytes)
 
 

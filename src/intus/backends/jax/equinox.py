@@ -130,6 +130,10 @@ class Equinox:
         """Return False: all values are copied."""
         return False
 
+    def is_state(self, value: Any) -> bool:
+        """Return whether a value has the state of normalizations, which each step changes."""
+        return isinstance(value, eqx.nn.State)
+
     def tracing(self, model: eqx.Module) -> AbstractContextManager[None]:
         """Return an empty context: the copies intercept all calls."""
         return nullcontext()

@@ -104,6 +104,9 @@ class Library(Protocol):
     def is_leaf(self, value: Any) -> bool:
         """Return whether a value is an object that must not be copied on its way through a call."""
 
+    def is_state(self, value: Any) -> bool:
+        """Return whether a value among the arguments of a model's call is state of the model, and no data."""
+
     def tracing(self, model: Any) -> Any:
         """Return a context in which all that ``rebuild`` cannot do is intercepted."""
 

@@ -137,6 +137,10 @@ class Linen:
         """Return whether a value is a module, which must not be copied."""
         return isinstance(value, linen.Module)
 
+    def is_state(self, value: Any) -> bool:
+        """Return False: the model has it."""
+        return False
+
     def tracing(self, model: linen.Module | Bound) -> AbstractContextManager[Any]:
         """Return a context in which the calls of modules inside the model are intercepted."""
         module = model.module if isinstance(model, Bound) else model

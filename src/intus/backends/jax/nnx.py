@@ -148,6 +148,10 @@ class Nnx:
         """Return whether a value is an NNX object or variable, which must not be copied."""
         return isinstance(value, nnx.Pytree | nnx.Variable) and not isinstance(value, nnx.State)
 
+    def is_state(self, value: Any) -> bool:
+        """Return False: modules have it."""
+        return False
+
     def tracing(self, model: nnx.Module) -> AbstractContextManager[None]:
         """Return an empty context: the copies intercept all calls."""
         return nullcontext()

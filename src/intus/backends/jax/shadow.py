@@ -74,7 +74,7 @@ class Taps(Interceptor):
     Args:
         kinds: The kinds of tensors to observe.
         addresses: The modules to observe; None for all.
-        is_leaf: ``Library.is_leaf``.
+        library: The library of the model.
 
     Attributes:
         classes: The class of each module that was called, by address.
@@ -87,13 +87,11 @@ class Taps(Interceptor):
 
     origins = True
 
-    def __init__(
-        self, kinds: Collection[str], addresses: Collection[str] | None, is_leaf: Callable[[Any], bool]
-    ) -> None:
+    def __init__(self, kinds: Collection[str], addresses: Collection[str] | None, library: Library) -> None:
         self._inputs = not {"input", "grad_input"}.isdisjoint(kinds)
         self._outputs = "output" in kinds
         self.parameters = not {"parameter", "parameter_grad"}.isdisjoint(kinds)
-        self._addresses, self._is_leaf = addresses, is_leaf
+        self._addresses, self._is_leaf, self._is_state = addresses, library.is_leaf, library.is_state
         self._calls: dict[str, int] = defaultdict(int)
         self.classes: dict[str, type] = {}
         self.model_call: ModelCall | None = None
@@ -115,7 +113,7 @@ class Taps(Interceptor):
             self.model_call = ModelCall.of(args, kwargs, call.bound, self._is_leaf)
         if not address:
             mark_all(call.state, STATE, number, self._is_leaf)
-            args, kwargs = mark_all((args, kwargs), DATA, number, self._is_leaf)
+            args, kwargs = mark_all((args, kwargs), DATA, number, self._is_no_data)
         if observed and self._inputs:
             args, kwargs = self._marked((args, kwargs), Mark(address, "input", number))
         if call.trains is not None:
@@ -141,6 +139,9 @@ class Taps(Interceptor):
         if self._addresses is not None and address not in self._addresses:
             return value
         return tap(value, Mark(address, "parameter", self._calls[address] + 1, 0, name))
+
+    def _is_no_data(self, value: Any) -> bool:
+        return self._is_leaf(value) or self._is_state(value)
 
     def _marked(self, value: Any, mark: Mark) -> Any:
         main = main_array(value, self._is_leaf)
@@ -230,7 +231,7 @@ class Shadow:
         kinds: Collection[str],
         addresses: Collection[str] | None,
     ) -> None:
-        taps = Taps(kinds, addresses, library.is_leaf)
+        taps = Taps(kinds, addresses, library)
         flat = _flat(traced(function, library, model, opened, taps))
         self.classes, self.model_call, self.returned = taps.classes, taps.model_call, taps.returned
         _check_origins(flat)
