@@ -96,12 +96,14 @@ class OnModule(_Hook):
 
     def __call__(self, *args: Any) -> None:
         """Observe the call if the model is running."""
-        if is_symbolic():
+        if torch.compiler.is_compiling():  # first: the compiler takes it for a constant
             return
         session = self.session
         if session.inside:
             super().__call__(*args)
-        elif not (session.is_called or self.address in session.outside or has_proxies(*args[1:])):
+        elif not (
+            session.is_called or self.address in session.outside or is_symbolic() or has_proxies(*args[1:])
+        ):
             session.ran_outside(self.address)
 
     def offer(self, visit: Visit, kind: str, value: Any) -> None:
