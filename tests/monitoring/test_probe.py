@@ -213,7 +213,7 @@ def test_which_and_when_select(server):
         return watch.epoch == 1
 
     model = digits_model()
-    with probe(model, HOST, server.port, which=which, when=when) as watch:
+    with probe(model, HOST, server.port, which=which, when=when, budget=1000) as watch:
         train(model, watch)
     assert flush(HOST, server.port)
     assert watch.operations == ("classifier",)
@@ -230,7 +230,10 @@ def test_raising_which_and_when_count_as_false_and_warn_once(server, caplog):
             raise KeyError("dropout_rate")
         return True
 
-    with probe(model, HOST, server.port, which=which, when=lambda m, operation: operation.rate > 1) as watch:
+    def when(m, operation):
+        return operation.rate > 1
+
+    with probe(model, HOST, server.port, which=which, when=when, budget=1000) as watch:
         train(model, watch)
     assert "features.2" not in watch.operations
     assert len(watch.operations) == 7
@@ -571,7 +574,7 @@ def test_interrupted_call_does_not_keep_later_ones_from_being_recorded(server, o
 @pytest.mark.parametrize("fail", ["begin", "end", "none"])
 def test_failed_graph_recording_has_no_effect(server, fail):
     model, sketch = digits_model(), Sketch(fail)
-    with probe(model, HOST, server.port, structure=sketch) as watch:
+    with probe(model, HOST, server.port, structure=sketch, budget=1000) as watch:
         model(IMAGES[:2])
         model(IMAGES[:2])
     assert flush(HOST, server.port)
@@ -592,7 +595,7 @@ def test_interrupted_first_pass_restores_process(server, error):
             raise error
 
     before, model = process_state(), nn.Sequential(nn.Linear(3, 3), Interrupted())
-    watch = probe(model, HOST, server.port)
+    watch = probe(model, HOST, server.port, budget=1000)
     with pytest.raises(error):
         model(torch.ones(1, 3))
     assert process_state() == before
@@ -606,7 +609,7 @@ def test_interrupted_first_pass_restores_process(server, error):
 
 def test_remove_during_call_restores_process(server):
     before, model = process_state(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    watch = probe(model, HOST, server.port)
+    watch = probe(model, HOST, server.port, budget=1000)
     model[0].register_forward_hook(lambda *args: watch.remove())
     model(torch.ones(1, 3))
     assert process_state() == before
@@ -736,7 +739,7 @@ def test_layers_of_skipped_and_recomputed_calls_are_not_outside_of_them(server):
             return checkpoint(self.inner, x, use_reentrant=False)
 
     model = Checkpointed()
-    with probe(model, HOST, server.port, when=lambda model, operation: False) as watch:
+    with probe(model, HOST, server.port, when=lambda model, operation: False, budget=1000) as watch:
         model(torch.rand(4, 6)).sum().backward()
         with pytest.raises(RuntimeError):
             model(torch.rand(4, 5))

@@ -267,7 +267,7 @@ def test_evaluation_within_epoch_of_rows_with_ids_has_none(server, caplog):
 def test_evaluation_within_an_epoch_begins_no_epoch(server, caplog):
     """The training goes on with the next batch, which is not the one that the epoch began with."""
     model = net()
-    with probe(model, HOST, server.port, structure=False) as watch:
+    with probe(model, HOST, server.port, structure=False, budget=1000) as watch:
         for batch in ROWS.split(20):
             model.train()
             model(batch)
@@ -283,7 +283,7 @@ def test_evaluation_within_an_epoch_begins_no_epoch(server, caplog):
 
 def test_epoch_that_begins_again_with_another_batch_is_said(server, caplog):
     model = net()
-    with probe(model, HOST, server.port, structure=False) as watch:
+    with probe(model, HOST, server.port, structure=False, budget=1000) as watch:
         for watch.epoch, start in ((0, 0), (1, 0), (0, 10)):
             model(ROWS[start : start + 10])
     assert flush(HOST, server.port)
