@@ -25,10 +25,10 @@ _VIEWS = frozenset(
 )
 #: Operators that return a view where the strides allow it, otherwise a copy.
 _RESHAPES = frozenset(("flatten", "ravel", "reshape", "reshape_as"))
+#: Operators that return what they are given if the model is not in training.
+DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 #: Operators that return what they are given if there is nothing to do, otherwise a copy.
-_UNCHANGED = frozenset(
-    ("contiguous", "to", "type_as", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-)
+_UNCHANGED = DROPOUTS | {"contiguous", "to", "type_as"}
 #: Their arguments by which they return a copy in any case.
 _COPYING = frozenset(("copy", "train"))
 _IN_PLACE = re.compile(r"\w*[^_]_|__i\w+__")

@@ -27,6 +27,7 @@ from ..core.graph import CREATED, INPLACE, Graph
 from ..core.nested import paths
 from ..core.traced import Traced
 from .ancestry import is_before
+from .exported_memory import DROPOUTS
 from .torchscript_content import (
     ABSENT,
     TAKING,
@@ -71,8 +72,6 @@ _KEPT = (
     *("_builder", "_notes", "_rows", "_lists", "_values", "_calls", "_arguments", "_count", "_chosen"),
     *("_memory", "_parents"),
 )
-#: Operations that return their first argument if the third, whether the model is in training, is false.
-_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 #: In loops inside of so many others, whatever can change is taken to change.
 _NESTED_LOOPS = 4
 
@@ -886,7 +885,7 @@ class _Rows:
     def _shared(self, node: Any, type_: str, given: Sequence[Any]) -> list[Row]:
         """Return the tensors whose memory an operation may return: ``to`` copies only to another dtype."""
         places = _shared_arguments(node.schema())
-        if type_ in _DROPOUTS and given and given[2:3] != [True]:
+        if type_ in DROPOUTS and given and given[2:3] != [True]:  # the third: whether it is in training
             places = [0]
         found = [one for place in places for one in self._leaves(given[place]) if isinstance(one, Row)]
         return [one for one in found if one.row >= 0]

@@ -265,7 +265,7 @@ def changed_by(program, x, numbers):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*Trace", "ignore:Converting a tensor")
 def test_outputs_descend_from_all_that_changes_them(tmp_path):
-    """Of ``.pt2`` files, TorchScript, and traces of both kinds of models."""
+    """Check ``.pt2`` files, TorchScript, and traces of both kinds of models."""
     found = 0
     for seed in _SEEDS:
         program, x = Program(seed), torch.randn(4, 6)
