@@ -453,12 +453,35 @@ def test_skipped_passes_of_found_rows_are_no_trouble(served, kept, caplog, monke
         np.testing.assert_array_equal(record.items, record.array[:, 0].astype(np.int64))
 
 
+def test_model_that_trains_without_a_loader_is_told_nothing_of_one_of_another_model(served):
+    """Before, its rows were said not to be found from that loader, as long as that model was watched."""
+    server, path = served
+
+    def without_loader(run):
+        script(
+            lambda: zip(ROWS.split(12), LABELS.split(12), strict=True),
+            watched=lambda model: probe(model, server.host, server.port, run=run, structure=False),
+        )[2].remove()
+        assert flush(server.host, server.port)
+        with Database(path) as database:
+            return {(one["code"], one["text"]) for one in database.notices() if one["run"] == run}
+
+    alone = without_loader("alone")
+    first = script(
+        DataLoader(DATA, batch_size=12, shuffle=True),
+        watched=lambda model: probe(model, server.host, server.port, run="first", structure=False),
+    )[2]
+    assert "sampler" in first.status()["items"]
+    assert without_loader("after another") == alone
+    first.remove()
+
+
 def test_rows_of_skipped_passes_are_looked_up_once_an_epoch(served, monkeypatch):
     """Before, the batch of each skipped pass was compared with those of the DataLoader."""
     looked_up = []
     monkeypatch.setattr("intus.monitoring.budget.Budget._affords", lambda self, now, mode, is_first: False)
     items = LOADERS.items
-    monkeypatch.setattr(LOADERS, "items", lambda inputs: looked_up.append(inputs) or items(inputs))
+    monkeypatch.setattr(LOADERS, "items", lambda *args: looked_up.append(args) or items(*args))
     server, _ = served
     script(
         DataLoader(DATA, batch_size=8, shuffle=True),
@@ -470,7 +493,9 @@ def test_rows_of_skipped_passes_are_looked_up_once_an_epoch(served, monkeypatch)
 def test_time_of_other_processes_is_not_charged_for_finding_epochs(served, monkeypatch):
     """Whoever waits for the processor while an epoch is looked for has taken nothing from the training."""
     origin = LOADERS.origin
-    monkeypatch.setattr(LOADERS, "origin", lambda inputs: time.sleep(0.04) or origin(inputs))
+    monkeypatch.setattr(
+        LOADERS, "origin", lambda *args, **options: time.sleep(0.04) or origin(*args, **options)
+    )
     monkeypatch.setattr("intus.monitoring.budget.Budget._affords", lambda self, now, mode, is_first: False)
     server, _ = served
     watch = script(

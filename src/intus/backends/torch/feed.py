@@ -34,6 +34,7 @@ class TorchFeed:
         self._steps = StepCounter(model, self._before_step)
         self._written = buffer_writes(model)
         self._remembered = 0, 0
+        self._came_before = LOADERS.came
         self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
     def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
@@ -50,7 +51,7 @@ class TorchFeed:
 
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments."""
-        return LOADERS.items(inputs)
+        return LOADERS.items(inputs, self._came_before)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""

@@ -331,10 +331,15 @@ class LoaderObserver:
                 return _origin(of)
         return origin
 
-    def items(self, inputs: Any) -> Items | None:
+    def items(self, inputs: Any, since: int) -> Items | None:
         """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
 
         It compares values where addresses differ, which waits for a GPU.
+
+        Args:
+            inputs: The arguments of the call.
+            since: The number of batches that had come when the model was first observed. If no batch is
+                recognized, loaders that were read to their end before are taken to be those of other models.
         """
         recent = self._recent
         if not recent:
@@ -342,6 +347,8 @@ class LoaderObserver:
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
         of = (batch or recent[-1]).iteration
         if batch is None:
+            if recent[-1].number <= since and not self.is_open(of.number):
+                return None
             reason = of.reason if of.is_mixed else _CHANGED.format(len(recent))
             return Items(of.number, of.dataset, of.name, None, reason, of.is_mixed)
         tensors = _numbers(batch, inputs)
