@@ -38,6 +38,8 @@ def train_all():
     given = {"plain": None, "set": {"probe_set": SET}, "own": {"block": True}}
     found = {name: train(name, options) for name, options in given.items()}
     open(f"{out}.{rank}", "w").write(json.dumps(found))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # without it gloo may abort at exit (pytorch issue 190489)
 """
 
 LIGHTNING = """
