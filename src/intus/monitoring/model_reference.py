@@ -4,8 +4,8 @@ A probe keeps no model: a script that drops one must get its memory back, or it 
 is worse than to lack a point. But a model often ends with the function that trains it, and only then is it
 known that no step follows. So its attributes are kept, the parameters among them, but not the model itself.
 When it dies, a twin with the same attributes can run once more, and then all is let go, at once. Where the
-garbage collector finds it, that waits for the next look: a flush, the next probe, the removal or the exit. So
-that it is looked at, the newest few that were not removed keep what they belong to.
+garbage collector finds it, that waits for the next look: a flush, the next probe of any server, the removal
+or the exit. So that it is looked at, the newest few that were not removed keep what they belong to.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from typing import Any
 
 _MOST = 4
 _kept: deque[tuple[ModelReference, Callable[[], None]]] = deque(maxlen=_MOST)
+_awaited: weakref.WeakSet[ModelReference] = weakref.WeakSet()  # with an ``on_end`` that may be due
 _collecting: set[int] = set()  # threads in which the garbage collector runs
 
 
 def _note_collection(phase: str, info: Any) -> None:
     (_collecting.add if phase == "start" else _collecting.discard)(threading.get_ident())
+
+
+def end_dead() -> None:
+    """Call ``on_end`` for each model that the garbage collector found, whichever probe it is of."""
+    for reference in list(_awaited):
+        if reference.is_dead:
+            reference.end()
 
 
 class ModelReference:
@@ -55,6 +63,7 @@ class ModelReference:
         self._on_end = None if on_end is None else weakref.WeakMethod(on_end)
         if on_end is not None:
             _kept.append((self, on_end))
+            _awaited.add(self)
             if _note_collection not in gc.callbacks:
                 gc.callbacks.append(_note_collection)
         own = weakref.ref(self)
@@ -80,10 +89,18 @@ class ModelReference:
     def release(self) -> None:
         """Let go of what the model is made of, and do not call ``on_end`` any more."""
         self._remains = self._twin = self._on_end = None
+        _awaited.discard(self)
         for each in [each for each in _kept if each[0] is self]:
             _kept.remove(each)
 
-    def _ended(self) -> None:
-        on_end = None if self._on_end is None else self._on_end()
-        if on_end is not None and os.getpid() == self._pid and threading.get_ident() not in _collecting:
+    def end(self) -> None:
+        """Call ``on_end`` once, in the process that the model is of, and then let go of all."""
+        if self._on_end is None or os.getpid() != self._pid:
+            return
+        if (on_end := self._on_end()) is not None:
             on_end()
+        self.release()
+
+    def _ended(self) -> None:
+        if threading.get_ident() not in _collecting:
+            self.end()

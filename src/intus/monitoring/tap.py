@@ -29,6 +29,7 @@ from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from .coverage import Coverage
 from .data_source import DataSource
+from .model_reference import end_dead
 from .pass_axes import PassAxes
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
@@ -1209,8 +1210,7 @@ class ModelTap:
         Args:
             job: The name that this process shares with the other processes of the training; "" if unknown.
         """
-        for tap in list(self.sender.taps):
-            tap.end_if_dead()
+        end_dead()
         model = self._model()
         same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
         earlier = [tap for tap in same if not tap._ended and (tap._model() is not model or tap.recorded)]
@@ -1225,11 +1225,6 @@ class ModelTap:
     def model_ends(self) -> None:
         """Show the last state of a model that dies, if the probe set is recorded."""
         self.probe_runs.model_ends()
-
-    def end_if_dead(self) -> None:
-        """End the recording of a model that no longer exists, if what it was made of is still kept."""
-        if not self._ended and self._model.is_dead and self._model() is not None:
-            self.end()
 
     def end(self) -> None:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""
