@@ -14,7 +14,8 @@ import numpy as np
 
 from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
-from ..core.doubt import DOUBTED, Doubt
+from ..core.doubt import Doubt
+from ..core.notes import Facts
 from ..core.probes_disabled import probes_disabled
 from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
 from .batch_axes import possible
@@ -534,7 +535,8 @@ class ProbeSetRunner:
     def _doubt(self, addresses: Collection[str]) -> None:
         """Doubt what layers that are now seen to have an order of their own recorded since the last test."""
         *before, now = self._tested
-        note = f"{DOUBTED}: the layer was seen to have its rows in an order of its own in epoch {now:g}"
+        reason = f"the layer was seen to have its rows in an order of its own in epoch {now:g}"
+        note = Facts(doubts=(reason,)).note
         for address in sorted(addresses):
             after = before[0] if before else None
             doubt = Doubt(note, after=after, until=now, modes=(PROBE_SET_MODE,), address=address)

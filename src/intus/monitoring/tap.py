@@ -20,7 +20,7 @@ from ..backends.sharding import Together
 from ..core.address import without_call
 from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
-from ..core.findings import OTHER_INPUTS, UNTRAINED
+from ..core.notes import Facts
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
@@ -455,7 +455,8 @@ class ModelTap:
             self._misfits = 0
         self._tell_partly_named(epoch)
         if self.source.are_passes_recorded and recorded and self.source.is_untrained():
-            self.doubt(replace(_of_epoch(UNTRAINED, epoch), modes=(), every=False))
+            untrained = Facts(is_untrained=True).note
+            self.doubt(replace(_of_epoch(untrained, epoch), modes=(), every=False))
         self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
         self._tell_cost_of_set(epoch)
@@ -498,7 +499,8 @@ class ModelTap:
 
     def _note_other_inputs(self) -> None:
         """Note on scores from this epoch on that items have other inputs than before."""
-        self.doubt(Doubt(OTHER_INPUTS, after=math.nextafter(self._epoch, -math.inf)))
+        note = Facts(has_other_inputs=True).note
+        self.doubt(Doubt(note, after=math.nextafter(self._epoch, -math.inf)))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
