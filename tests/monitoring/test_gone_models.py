@@ -273,10 +273,12 @@ def test_few_models_that_refer_to_themselves_are_kept(watched, unsent):
     scripts = [Script(watched, "every", kind=Cyclic) for _ in range(8)]
     for number, script in enumerate(scripts):
         script.watched = partial(watched, run=f"run {number}")
-        script.train()
+        sender = script.train()._tap.sender
     gc.collect()
     alive = [one.parts[0]() is not None for one in scripts]
     assert alive == [False] * 4 + [True] * 4
+    for tap in list(sender.taps):
+        tap.end()
 
 
 def test_models_of_a_search_are_let_go_one_after_the_other(watched, unsent):

@@ -10,22 +10,17 @@ or the exit. So that it is looked at, the newest few that were not removed keep 
 
 from __future__ import annotations
 
-import gc
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ..core.collecting import is_collecting
+
 _MOST = 4
 _kept: deque[tuple[ModelReference, Callable[[], None]]] = deque(maxlen=_MOST)
 _awaited: weakref.WeakSet[ModelReference] = weakref.WeakSet()  # with an ``on_end`` that may be due
-_collecting: set[int] = set()  # threads in which the garbage collector runs
-
-
-def _note_collection(phase: str, info: Any) -> None:
-    (_collecting.add if phase == "start" else _collecting.discard)(threading.get_ident())
 
 
 def end_dead() -> None:
@@ -42,7 +37,8 @@ class ModelReference:
         model: The model.
         remains: A function that returns a twin, made of the parts of the model; None if there is none.
         on_end: A method, to be called when the model dies before ``release``, but not while the garbage
-            collector runs, for no code of a model should run there. Of the newest few its object is kept.
+            collector runs, for no code of a model should run there.
+        keeps: Whether the object of ``on_end`` is kept, of the newest few.
 
     Example:
         >>> class Model: pass
@@ -57,15 +53,19 @@ class ModelReference:
     """
 
     def __init__(
-        self, model: Any, remains: Callable[[], Any] | None = None, on_end: Callable[[], None] | None = None
+        self,
+        model: Any,
+        remains: Callable[[], Any] | None = None,
+        on_end: Callable[[], None] | None = None,
+        *,
+        keeps: bool = True,
     ) -> None:
         self._remains, self._twin, self._pid = remains, None, os.getpid()
         self._on_end = None if on_end is None else weakref.WeakMethod(on_end)
         if on_end is not None:
-            _kept.append((self, on_end))
             _awaited.add(self)
-            if _note_collection not in gc.callbacks:
-                gc.callbacks.append(_note_collection)
+            if keeps:
+                _kept.append((self, on_end))
         own = weakref.ref(self)
 
         def ended(reference: Any) -> None:
@@ -102,5 +102,5 @@ class ModelReference:
         self.release()
 
     def _ended(self) -> None:
-        if threading.get_ident() not in _collecting:
+        if not is_collecting():
             self.end()

@@ -388,16 +388,18 @@ class ProbeSetRunner:
     def _reference(self, model: Any, host: Host) -> ModelReference:
         """Return a reference to a model, and with a probe set to what it is made of, until it has ended."""
         remains = getattr(self._backend, "remains", None)
-        if self._set is None or remains is None:
+        if remains is None:
             return ModelReference(model)
+        if self._set is None:  # nothing is left to record
+            return ModelReference(model, None, host.model_ends, keeps=False)
         return ModelReference(model, None if self._together else remains(model), host.model_ends)
 
     def model_ends(self) -> None:
-        """Show a model that dies, for nothing more can follow, or say that this cannot be done."""
-        if self.model() is not None:
-            self._host.end()
-        elif self._is_behind():
+        """Show a model that dies, or say that this cannot be done, and end: nothing more can follow."""
+        if self._set is not None and self.model() is None and self._is_behind():
             self._host.troubles.warn_once(_LAST_GONE, self._host.name)
+            self._has_ended = True
+        self._host.end()
 
     def _is_behind(self) -> bool:
         """Return whether the model was trained, or called if that is not known, since the probe set ran."""
