@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from intus.core.findings import COPIES_NOTE, findings
+from intus.core.findings import findings
+from intus.core.notes import Facts
 from intus.core.results import Results
 from intus.core.sketch import row_hashes
 from intus.monitoring import contents as contents_module
@@ -113,9 +114,9 @@ def test_scores_of_copies_have_a_note_and_no_finding(tmp_path):
         others = database.points("none", "m").where(score="lda_f1")
         texts = [one["text"] for one in database.notices("copies")]
         found = findings(Results.concat([points]), ["0", "1"])
-    marks = {(t, COPIES_NOTE in note) for t, note in zip(points["target"], points["note"], strict=True)}
+    marks = {(t, Facts.of(note).has_copies) for t, note in zip(points["target"], points["note"], strict=True)}
     assert marks == {("noise", True), ("grouped", False)}
-    assert not any(COPIES_NOTE in note for note in others["note"])
+    assert not any(Facts.of(note).has_copies for note in others["note"])
     assert max(points.where(target="noise")["value"]) > 0.7  # rows of random labels are recognized
     assert [one for one in found if one.target == "noise"] == []
     assert any("exact copies" in text for text in texts)
@@ -142,7 +143,7 @@ def test_scores_of_copies_have_a_note_after_a_restart_of_the_server_too(tmp_path
         servers[0].stop()
     with Database(path) as database:
         points = database.points("r", "m").where(target="parity", score="lda_f1", address="0")
-    assert [COPIES_NOTE in note for note in points["note"]] == [True] * 3
+    assert [Facts.of(note).has_copies for note in points["note"]] == [True] * 3
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import intus
-from intus.core.doubt import DOUBTED
 from intus.monitoring import flush, probe, register_targets
 from intus.serving.run import Server
 from intus.storage.database import Database
 
 HOST = "127.0.0.1"
+DOUBTED = "labels are perhaps of other rows"  # as docs/probing.md says
 ROWS = torch.randn(240, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (ROWS[:, 0] > 0).long()
 

@@ -13,7 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+import intus
 from intus.monitoring import flush, probe
+from intus.serving.run import Server
 
 HOST = "127.0.0.1"
 ROWS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
@@ -208,26 +210,62 @@ def test_model_that_was_shown_runs_no_more_when_it_dies(watched, unsent):
     assert shown(unsent).keys() == set(script.epochs)
 
 
-def test_model_that_the_garbage_collector_finds_after_its_probe_is_shown_at_the_next_look(watched, unsent):
-    """In the first training of a process, the frame that makes an optimizer refers to itself."""
-    unsent.clear()
-    script = Script(watched, "every")
+def trained_in_a_cycle(script):
+    """Train, and let the garbage collector find the model after its probe; return the server's host and port.
+
+    In the first training of a process, the frame that makes an optimizer refers to itself.
+    """
     frame = []
 
     def kind():
-        model = Net()
+        model = script_kind()
         frame[:] = [model, frame]
         return model
 
-    script.kind = kind
-    script.train()
+    script_kind, script.kind = script.kind, kind
+    sender = script.train()._tap.sender
     script.kind = kind = frame = None
     gc.collect()
     assert script.parts[0]() is None
+    return sender.host, sender.port
+
+
+def test_model_that_the_garbage_collector_finds_after_its_probe_is_shown_at_the_next_look(watched, unsent):
+    unsent.clear()
+    script = Script(watched, "every")
+    trained_in_a_cycle(script)
     assert max(shown(unsent)) < EPOCHS * BATCHES
     watched(nn.Linear(6, 2), run="next").remove()
     check(unsent, script)
     assert script.parts[2]() is None
+
+
+def test_next_probe_of_another_database_shows_and_frees_a_model_that_the_garbage_collector_found(tmp_path):
+    """Before, a dead model was looked for only among the probes of the new one's server."""
+    torch.optim.SGD(nn.Linear(1, 1).parameters())
+    with Server(database=tmp_path / "a.db", port=0) as one, Server(database=tmp_path / "b.db", port=0) as two:
+        script = Script(partial(probe, host=HOST, port=one.port, run="r", block=True), "every")
+        trained_in_a_cycle(script)
+        assert script.parts[2]() is not None
+        with probe(nn.Linear(6, 2), HOST, two.port, run="next"):
+            assert script.parts[2]() is None
+        assert flush(HOST, one.port)
+    scores = intus.runs(tmp_path / "a.db")["r"].scores(address="head", score="mean")
+    assert sorted(scores["epoch"]) == script.epochs
+    np.testing.assert_allclose(scores["value"][scores["epoch"].idxmax()], script.last.mean(), atol=1e-6)
+
+
+def test_last_state_of_a_model_that_the_garbage_collector_found_is_said_to_be_missing(
+    watched, unsent, caplog
+):
+    """Before, nothing was said: such a model has no twin, and died where no code of a model runs."""
+    unsent.clear()
+    script = Script(watched, "every", kind=Closing)
+    trained_in_a_cycle(script)
+    assert "the last state" not in caplog.text
+    watched(nn.Linear(6, 2), run="next").remove()
+    watched(nn.Linear(6, 2), run="last").remove()
+    assert caplog.text.count("the last state of Closing is not recorded") == 1
 
 
 def test_few_models_that_refer_to_themselves_are_kept(watched, unsent):
@@ -235,10 +273,12 @@ def test_few_models_that_refer_to_themselves_are_kept(watched, unsent):
     scripts = [Script(watched, "every", kind=Cyclic) for _ in range(8)]
     for number, script in enumerate(scripts):
         script.watched = partial(watched, run=f"run {number}")
-        script.train()
+        sender = script.train()._tap.sender
     gc.collect()
     alive = [one.parts[0]() is not None for one in scripts]
     assert alive == [False] * 4 + [True] * 4
+    for tap in list(sender.taps):
+        tap.end()
 
 
 def test_models_of_a_search_are_let_go_one_after_the_other(watched, unsent):

@@ -92,7 +92,8 @@ def test_labels_of_a_part_of_the_dataset_are_told_of_while_it_trains(server, who
 
 
 def test_registration_names_the_runs_that_are_recorded(server):
-    with probe(model(), HOST, server.port, run="one"):
+    net = model()
+    with probe(net, HOST, server.port, run="one"):
         register_targets(HOST, server.port, name="y", targets=Y)
     register_targets(HOST, server.port, name="z", targets=Y)
     sent = [json.loads(body) for path, body in server.got if path == "/targets"]

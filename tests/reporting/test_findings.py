@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intus.core.findings import RENEWED, findings
+from intus.core.findings import findings
+from intus.core.notes import Facts
 from intus.core.results import Results
 from intus.scores import Scorer, get
 
@@ -343,7 +344,7 @@ def test_layer_of_other_rows_is_not_said_to_add_nothing():
 
 def relabelled(results, number, where):
     """Return results of which some are of other labels."""
-    rows = [row | {"note": RENEWED.format(number)} if where(row) else row for row in results]
+    rows = [row | {"note": Facts(number=number).note} if where(row) else row for row in results]
     return Results.from_rows(rows)
 
 

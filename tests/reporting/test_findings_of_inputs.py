@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import intus
-from intus.core.findings import OTHER_INPUTS, UNTRAINED, findings
+from intus.core.findings import findings
+from intus.core.notes import Facts
 from intus.core.results import Results
 from intus.serving.run import Server
 
@@ -76,10 +77,10 @@ def test_model_that_no_training_changed_has_learned_and_lost_nothing(server, see
     assert are_same == (rate == 0)
     changes = [each for each in found if each.kind in ("learned", "fell")]
     assert not (are_same and changes), changes
-    notes = dict(zip(scores["epoch"].tolist(), scores["note"].tolist(), strict=False))
+    facts = dict(zip(scores["epoch"].tolist(), map(Facts.of, scores["note"]), strict=False))
     is_changed = [any(strengths[: epoch + 1]) and epoch > 0 for epoch in range(EPOCHS)]
-    assert [OTHER_INPUTS in notes[epoch + 1] for epoch in range(EPOCHS)] == is_changed
-    assert all((UNTRAINED in note) == are_same for note in notes.values())
+    assert [facts[epoch + 1].has_other_inputs for epoch in range(EPOCHS)] == is_changed
+    assert all(each.is_untrained == are_same for each in facts.values())
     for each in changes:
         assert ("other inputs in earlier epochs" in each.text) == is_changed[int(each.epoch) - 1]
 
@@ -123,9 +124,7 @@ def test_sentences_say_what_differs_beside_the_model(seed):
     if is_fall := bool(seed % 2):
         values = [0.9 if epoch < rises + 1 else 0.5 for epoch in range(6)]
         rises += 1
-    notes = [
-        "; ".join([OTHER_INPUTS] * (epoch >= changes) + [UNTRAINED] * (epoch < moves)) for epoch in range(6)
-    ]
+    notes = [Facts(has_other_inputs=epoch >= changes, is_untrained=epoch < moves).note for epoch in range(6)]
     told = {each.kind: each for each in findings(points(values, notes), ["h.0"])}
     if is_fall:
         assert ("fell" in told) == (moves <= rises), told

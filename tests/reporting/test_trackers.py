@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -95,11 +96,12 @@ mlflow.end_run()
 
 
 def ran(folder, script):
-    """Run a training in a folder of its own."""
+    """Run a training in a folder of its own, and return what it prints."""
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
     command = [sys.executable, "-c", SCRIPT + script]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def scores(folder, model="Net", prefix="intus"):
@@ -489,33 +491,73 @@ def test_summary_of_wandb_is_of_the_newest_epoch_where_an_earlier_one_came_late(
     assert (summary["intus/epoch"], summary["intus/x"]) == (3, 13)
 
 
+#: Rows that come before the end of the run, and the finding that holds after each round; "" for none.
+ENDS = list(product([1, 3], [["a", "a"], ["a", "b", "a"], ["a", "b"], ["", "b"], ["a", ""]]))
 FINISHED = """
-import wandb
+import json, sys, wandb
 from intus.monitoring.follower import _Outlet
 from intus.monitoring.trackers.base import Point, TrackedRun
 from intus.monitoring.trackers.wandb import Wandb
 from intus.monitoring.warn_once import WarningLog
 
-mine = wandb.init(project="p")
-outlet = _Outlet("wandb", Wandb("", TrackedRun("r", "Net", {}, ())), "intus/", troubles := WarningLog())
-outlet.add([Point("x", "epoch", epoch, 0.0, 10.0 + epoch) for epoch in range(3)])
-outlet.write()
-mine.log({"loss": 0.5})
-mine.finish()
-outlet.add([Point("x", "epoch", 3, 0.0, 13.0)])
-outlet.write()
-outlet.close()
-(text,) = troubles.faults()
-assert "3 rows wait" in text and "before wandb.finish()" in text, text
+faults = []
+for number, (rows, findings) in enumerate(ENDS):
+    mine = wandb.init(project="p", id=f"run{number}")
+    outlet = _Outlet("wandb", Wandb("", TrackedRun("r", "Net", {}, ())), "intus/", troubles := WarningLog())
+    outlet.add([Point("x", "epoch", epoch, 0.0, 10.0 + epoch) for epoch in range(rows)])
+    outlet.findings = [findings[0]] * bool(findings[0])
+    outlet.write()
+    mine.log({"loss": 0.5})
+    mine.finish()
+    if rows > 1:
+        outlet.add([Point("x", "epoch", 3, 0.0, 13.0)])
+    for each in findings[1:]:
+        outlet.findings = [each] * bool(each)
+        outlet.write()
+    outlet.close()
+    faults.append(troubles.faults())
+print(json.dumps(faults))
 """
 
 
 @pytest.mark.loops
 @pytest.mark.filterwarnings("default")
-def test_run_of_wandb_that_was_finished_too_early_is_said_to_lack_rows(tmp_path):
-    ran(tmp_path, FINISHED)
-    ((rows, _),) = history(tmp_path)
-    assert [row["intus/epoch"] for row in rows if "intus/x" in row] == [0]
+def test_run_of_wandb_that_was_finished_too_early_is_said_to_lack_rows_and_findings(tmp_path):
+    """Before, findings that came after the end were left out without a word."""
+    out = ran(tmp_path, f"ENDS = {ENDS}" + FINISHED)
+    told, runs = json.loads(out.splitlines()[-1]), history(tmp_path)
+    for (rows, findings), faults, (found, summary) in zip(ENDS, told, runs, strict=True):
+        assert [row["intus/epoch"] for row in found if "intus/x" in row] == [0]
+        lacks = ["3 rows wait"] * (rows > 1)  # of four, of which a step of the script completed one
+        lacks += ["findings are others"] * (summary.get("intus/findings", "") != findings[-1])
+        assert len(faults) == bool(lacks), (rows, findings)
+        text = "".join(faults)
+        assert [words for words in ("3 rows wait", "findings are others") if words in text] == lacks
+        assert ("before wandb.finish()" in text) == bool(lacks)
+
+
+AFTER_THE_END = """
+import mlflow
+from intus.monitoring.trackers.base import Point, TrackedRun
+from intus.monitoring.trackers.mlflow import Mlflow
+
+mlflow.start_run(run_name="of the script")
+tracker = Mlflow("", TrackedRun("r", "Net", {}, ()))
+tracker.tell(["first"])
+mlflow.end_run()
+tracker.write([Point("intus/x", "epoch", 1, 0.0, 0.5)])
+tracker.tell(["last"])
+tracker.close()
+print(mlflow.artifacts.load_text(mlflow.get_run(tracker.run).info.artifact_uri + "/intus/findings.txt"))
+print(mlflow.get_run(tracker.run).data.metrics["intus/x"])
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_run_of_mlflow_takes_what_comes_after_its_end(tmp_path):
+    """There is no fault to tell."""
+    assert ran(tmp_path, AFTER_THE_END).split()[-2:] == ["last", "0.5"]
 
 
 @pytest.mark.long

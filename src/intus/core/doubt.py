@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from .notes import remarks
+
 #: Scores that match the rows of two data points by their items, besides those of labels: of a layer with the
 #: epoch before, and with another layer of the same pass.
 _WITH_EPOCH, _WITH_LAYER = "cka_epoch", "cka_layer"
-#: What notes of scores begin with of which it is not known that labels belong to their rows.
-DOUBTED = "labels are perhaps of other rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Doubt:
         modes: The modes of the passes; none for all.
         address: The layer; None for all.
         training: The time of the first request of the training; NaN if unknown.
-        of: What the notes of the scores say that it is about; "" for all.
+        of: A remark that the notes of the scores have that it is about; "" for all.
         every: Whether it is about all scores of whole epochs, not only those that need to know the items.
 
     Example:
@@ -81,7 +81,7 @@ class Doubt:
         return bool(
             (of_items or (self.every and step < 0))
             and self.address in (None, address)
-            and self.of in note
+            and (not self.of or self.of in remarks(note))
             and (not self.modes or mode in self.modes)
             and (self.after is None or epoch > self.after)
             and (self.until is None or epoch <= self.until)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .doubt import DOUBTED
+from .notes import Facts
 from .results import COLUMNS, Results
 
 #: The scores that findings on a target of classes are about: the first that has values.
@@ -32,21 +31,6 @@ LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
 #: The modes that findings are about, if a model was scored in several; "" if it is not known.
 _TRAINING = ("", "train", "probe")
-
-#: The note on classifiers' scores of labels that are not whole numbers.
-NUMBERS_NOTE = f"the labels are numbers (see {REGRESSION})"
-#: The note on scores of labels of items of which many are copies of others.
-COPIES_NOTE = "many held-out rows are exact copies of fitted ones: pass groups="
-#: The note on scores of labels that are not the first of their name.
-RENEWED = "labels no. {} of this name"
-#: The note on scores of rows that lack classes which rows at random would have: how many classes, which.
-SOME_CLASSES = "rows of {} of {} classes ({})"
-#: The note on scores of items whose inputs were seen to be others than before.
-OTHER_INPUTS = "items with other inputs than in earlier epochs"
-#: The note on scores of a model that a training had not changed.
-UNTRAINED = "parameters as before the training"
-#: What the notes say of the labels of a score: those of other labels do not compare.
-_LABELS = [re.compile(RENEWED.format(r"\d+")), re.compile(SOME_CLASSES.format(*[r"[\d,]+"] * 2, "[^)]*"))]
 
 
 class Finding(NamedTuple):
@@ -103,8 +87,8 @@ class _Grid:
             grid[at] = table[name]
         self.value, self.low, self.high, self.baseline, self.rows = grids.values()
         self.has_other_inputs, self.is_untrained = (np.zeros(self.value.shape, bool) for _ in range(2))
-        for note, grid in ((OTHER_INPUTS, self.has_other_inputs), (UNTRAINED, self.is_untrained)):
-            grid[at] = [note in each for each in table["note"].tolist()]
+        self.has_other_inputs[at] = [facts.has_other_inputs for facts in _facts(table)]
+        self.is_untrained[at] = [facts.is_untrained for facts in _facts(table)]
         self.known = np.isfinite(self.value)
         self.score = str(table["score"][0])
         self._first_scored = ", the first scored" + " on these labels" * others
@@ -246,12 +230,11 @@ def findings(
     many rows. A sentence names the numbers of rows of the points that it compares, if they differ.
 
     Points of other labels do not compare either: of a target whose labels were registered again, what follows
-    from the newest ones is told (see ``RENEWED``), and of rows that lack classes, from those of as many
-    classes (see ``SOME_CLASSES``).
+    from the newest ones is told, and of rows that lack classes, from those of the same classes.
 
     A classifier knows more from easier inputs, too. So where the items had other inputs in earlier epochs, as
-    of random augmentation, a sentence on a change says so (see ``OTHER_INPUTS``), and of a model that a
-    training has not changed by then, none is learned or fell (see ``UNTRAINED``).
+    of random augmentation, a sentence on a change says so, and of a model that a training has not changed by
+    then, none is learned or fell.
 
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
@@ -262,8 +245,8 @@ def findings(
     says nothing.
 
     Of a model that was scored in several modes, sentences about targets are about its training passes, or its
-    probe set. Scores with ``COPIES_NOTE`` show only that rows are recognized, and those with ``DOUBTED`` are
-    perhaps of other labels, so nothing follows from them.
+    probe set. Scores of rows of which many are copies show only that rows are recognized, and those in doubt
+    are perhaps of other labels, so nothing follows from them. All this is in their notes (see ``Facts``).
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
@@ -288,9 +271,7 @@ def findings(
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
     outputs = _of_training(results.where(unit=-1))
-    keep = np.array(
-        [COPIES_NOTE not in note and DOUBTED not in note for note in outputs["note"].tolist()], bool
-    )
+    keep = np.array([not (facts.has_copies or facts.doubts) for facts in _facts(outputs)], bool)
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         for of_labels, others in _of_newest_labels(outputs.where(target=target)):
@@ -306,10 +287,11 @@ def _of_newest_labels(of_target: Results) -> list[tuple[Results, bool]]:
 
     Layers may have labels of their own. With each table is whether there are points of other labels.
     """
-    notes = of_target["note"].tolist()
-    labels = np.array(
-        ["; ".join(found[0] for each in _LABELS if (found := each.search(note))) for note in notes]
-    )
+    facts = _facts(of_target)
+    numbers = {
+        each: number for number, each in enumerate(dict.fromkeys((f.number, f.classes) for f in facts))
+    }
+    labels = np.array([numbers[each.number, each.classes] for each in facts])
     times = np.stack([np.nan_to_num(of_target["epoch"], nan=-np.inf), of_target["step"]], axis=1)
     known = np.unique(labels[(times == max(times.tolist())).all(axis=1)])
     tables = [Results({name: of_target[name][labels == one] for name in COLUMNS}) for one in known]
@@ -321,10 +303,14 @@ def _judged(of_target: Results) -> Results | None:
     by_score = [of_target.where(score=name) for name in CLASSIFIERS]
     classified = next((each for each in by_score if _has_values(each)), None)
     regressed = of_target.where(score=REGRESSION)
-    if len(regressed) and any(NUMBERS_NOTE in note for each in by_score for note in each["note"].tolist()):
+    if len(regressed) and any(facts.are_numbers for each in by_score for facts in _facts(each)):
         classified = None
     known = [each for each in (classified, regressed) if each is not None and _has_values(each)]
     return max(known, key=_most_known, default=None)
+
+
+def _facts(table: Results) -> list[Facts]:
+    return [Facts.of(note) for note in table["note"].tolist()]
 
 
 def _has_values(table: Results) -> bool:

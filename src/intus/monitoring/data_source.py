@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backends.feeds import Feed, Items, Origin
-from ..core.doubt import DOUBTED
+from ..core.notes import Facts
 from .contents import Contents, Repeats
 from .pass_data import UNKNOWN, Data, PassData
 from .warn_once import WarningLog
@@ -620,7 +620,8 @@ class DataSource:
             case "reordered":
                 self._is_reordered = True
                 self.items = _REORDERED.format(found.name)
-                self._on_doubt(f"{DOUBTED}: the order of the dataset changed", self._named_modes, False)
+                doubt = Facts(doubts=("the order of the dataset changed",))
+                self._on_doubt(doubt.note, self._named_modes, False)
                 self._troubles.inform("items", self.items, "warning")
             case "changed":
                 self.items = _CHANGED.format(found.name)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from ..core.doubt import DOUBTED
 from ..core.errors import ServeError
 from ..core.findings import Finding
+from ..core.notes import Facts
 from .client import Client
 from .clocks import thread_seconds, thread_seconds_since
 from .commands import flush
@@ -280,10 +280,10 @@ class _NewScores:
                     self.taken_back[_WITHDRAWN, note.removeprefix("withdrawn: ")] += 1
                 continue
             known[series] = revision
-            for part in note.split("; "):
-                if part.startswith(DOUBTED) and (doubted := (epoch, step, series, part)) not in self._doubted:
+            for reason in Facts.of(note).doubts:
+                if (doubted := (epoch, step, series, reason)) not in self._doubted:
                     self._doubted.add(doubted)
-                    self.taken_back[_IN_DOUBT, part] += 1
+                    self.taken_back[_IN_DOUBT, Facts(doubts=(reason,)).note] += 1
             address, kind, target, score = series_
             name = score_name(target, score, address, kind)
             yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)

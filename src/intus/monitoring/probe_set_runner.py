@@ -14,7 +14,8 @@ import numpy as np
 
 from ..backends.base import Backend, CapturedTensor
 from ..backends.sharding import Together
-from ..core.doubt import DOUBTED, Doubt
+from ..core.doubt import Doubt
+from ..core.notes import Facts
 from ..core.probes_disabled import probes_disabled
 from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
 from .batch_axes import possible
@@ -387,16 +388,18 @@ class ProbeSetRunner:
     def _reference(self, model: Any, host: Host) -> ModelReference:
         """Return a reference to a model, and with a probe set to what it is made of, until it has ended."""
         remains = getattr(self._backend, "remains", None)
-        if self._set is None or remains is None:
+        if remains is None:
             return ModelReference(model)
+        if self._set is None:  # nothing is left to record
+            return ModelReference(model, None, host.model_ends, keeps=False)
         return ModelReference(model, None if self._together else remains(model), host.model_ends)
 
     def model_ends(self) -> None:
-        """Show a model that dies, for nothing more can follow, or say that this cannot be done."""
-        if self.model() is not None:
-            self._host.end()
-        elif self._is_behind():
+        """Show a model that dies, or say that this cannot be done, and end: nothing more can follow."""
+        if self._set is not None and self.model() is None and self._is_behind():
             self._host.troubles.warn_once(_LAST_GONE, self._host.name)
+            self._has_ended = True
+        self._host.end()
 
     def _is_behind(self) -> bool:
         """Return whether the model was trained, or called if that is not known, since the probe set ran."""
@@ -534,7 +537,8 @@ class ProbeSetRunner:
     def _doubt(self, addresses: Collection[str]) -> None:
         """Doubt what layers that are now seen to have an order of their own recorded since the last test."""
         *before, now = self._tested
-        note = f"{DOUBTED}: the layer was seen to have its rows in an order of its own in epoch {now:g}"
+        reason = f"the layer was seen to have its rows in an order of its own in epoch {now:g}"
+        note = Facts(doubts=(reason,)).note
         for address in sorted(addresses):
             after = before[0] if before else None
             doubt = Doubt(note, after=after, until=now, modes=(PROBE_SET_MODE,), address=address)

@@ -20,7 +20,7 @@ from ..backends.sharding import Together
 from ..core.address import without_call
 from ..core.doubt import Doubt
 from ..core.errors import IntusError, did_you_mean
-from ..core.findings import OTHER_INPUTS, UNTRAINED
+from ..core.notes import Facts
 from ..core.probes_disabled import are_probes_disabled
 from ..core.projection import project, summarize
 from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
@@ -29,6 +29,7 @@ from .budget import FREE_S, Budget, Seconds
 from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from .coverage import Coverage
 from .data_source import DataSource
+from .model_reference import end_dead
 from .pass_axes import PassAxes
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
@@ -454,7 +455,8 @@ class ModelTap:
             self._misfits = 0
         self._tell_partly_named(epoch)
         if self.source.are_passes_recorded and recorded and self.source.is_untrained():
-            self.doubt(replace(_of_epoch(UNTRAINED, epoch), modes=(), every=False))
+            untrained = Facts(is_untrained=True).note
+            self.doubt(replace(_of_epoch(untrained, epoch), modes=(), every=False))
         self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
         self._tell_cost_of_set(epoch)
@@ -497,7 +499,8 @@ class ModelTap:
 
     def _note_other_inputs(self) -> None:
         """Note on scores from this epoch on that items have other inputs than before."""
-        self.doubt(Doubt(OTHER_INPUTS, after=math.nextafter(self._epoch, -math.inf)))
+        note = Facts(has_other_inputs=True).note
+        self.doubt(Doubt(note, after=math.nextafter(self._epoch, -math.inf)))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -1209,8 +1212,7 @@ class ModelTap:
         Args:
             job: The name that this process shares with the other processes of the training; "" if unknown.
         """
-        for tap in list(self.sender.taps):
-            tap.end_if_dead()
+        end_dead()
         model = self._model()
         same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
         earlier = [tap for tap in same if not tap._ended and (tap._model() is not model or tap.recorded)]
@@ -1225,11 +1227,6 @@ class ModelTap:
     def model_ends(self) -> None:
         """Show the last state of a model that dies, if the probe set is recorded."""
         self.probe_runs.model_ends()
-
-    def end_if_dead(self) -> None:
-        """End the recording of a model that no longer exists, if what it was made of is still kept."""
-        if not self._ended and self._model.is_dead and self._model() is not None:
-            self.end()
 
     def end(self) -> None:
         """Run the probe set if it is due, send the collected records, and end the recording of a graph."""

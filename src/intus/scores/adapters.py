@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.notes import joined
 from .base import NAN, Need, Score, ScoreResult, info_of, summary
 from .cluster import INTERVAL as CLUSTER_INTERVAL
 from .cluster import SHUFFLED, adjusted, agreement, clustered
@@ -128,7 +129,7 @@ def _of_target(
         return
     base = _number(function, x, shuffled(codes, statistics.seed))
     value = _number(function, x, codes)
-    note = "; ".join(filter(None, [told, statistics.note]))
+    note = joined(told, statistics.note)
     yield ScoreResult(name, value, target, baseline=base, n=len(x), note=note)
 
 

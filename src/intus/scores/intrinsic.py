@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.notes import joined
 from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult, score
 from .statistics.jackknife import jackknife, leave_one_out
@@ -217,7 +218,7 @@ def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
 
 def _covariance_result(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:
     of_trained = f"of the {n} rows that classifiers are trained on" * (not statistics.moments.whole)
-    note = "; ".join(filter(None, [statistics.note, of_trained]))
+    note = joined(statistics.note, of_trained)
     if value != value:
         note = "fewer than two finite rows" if n < 2 else "the behaviours do not vary"
         if not np.isfinite(np.trace(_scatter(statistics)[0])):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError, require
+from ..core.notes import joined
 from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult
 from .statistics.split import HELD_OUT
@@ -119,7 +120,7 @@ def merged_splits(splits: Sequence[Sequence[ScoreResult]]) -> list[ScoreResult]:
             continue
         gain = over_splits([one.value - one.baseline for one in same])
         base = over_splits([one.baseline for one in same]).value
-        note = "; ".join(filter(None, [first.note, f"mean of {np.isfinite(values).sum()} splits"]))
+        note = joined(first.note, f"mean of {np.isfinite(values).sum()} splits")
         n = round(float(np.mean([one.n for one in same])))
         out.append(first._replace(**whole._asdict() | {"p": gain.p, "baseline": base, "n": n, "note": note}))
     return out

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.notes import joined
 from .base import Score, ScoreColumns, ScoreResult
 from .multiple import depends_on_split, merged_splits
 from .scorer import SAMPLE_BYTES, Scorer
@@ -98,4 +99,4 @@ class RepeatedScorer(Scorer):
     def _of_first(self, result: ScoreResult) -> ScoreResult:
         """Return the result of a unit, such as its coefficient, which is that of the first split."""
         note = f"of split 1 of {1 + len(self.others)}"
-        return result._replace(note="; ".join(filter(None, [result.note, note])))
+        return result._replace(note=joined(result.note, note))

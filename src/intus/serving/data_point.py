@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.notes import joined
 from ..core.record import KIND_LABELS, Record
 from ..scores.statistics.summed import are_sums
 from .messages import MomentMessage, PointEnvelope
@@ -182,7 +183,7 @@ class DataPoint:
             notes.append(of_several)
         if (turns := len({record.of_pass.turn for record in self.records})) > 1:
             notes.append(f"of {turns} evaluations in one epoch, between which the model changed")
-        return "; ".join(notes)
+        return joined(*notes)
 
     @property
     def has_copies(self) -> bool:

@@ -23,6 +23,7 @@ from ..core.doubt import Doubt
 from ..core.errors import InputError, did_you_mean
 from ..core.followup import UnitExamples, UnitVerification
 from ..core.graph import OP, Graph
+from ..core.notes import joined
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
@@ -929,7 +930,7 @@ class Database:
 
 def _marked(note: str, is_earlier: bool | None) -> str:
     """Return the note of a point, which says if a newer training of the run has not replaced it."""
-    return "; ".join(filter(None, (note, EARLIER))) if is_earlier else note
+    return joined(note, EARLIER) if is_earlier else note
 
 
 def _remedy(url: sa.URL, why: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from ..core.doubt import Doubt
+from ..core.notes import joined, remarks
 from . import points
 from . import tables as t
 from .points import NUMBERS, SERIES_KEY, Columns
@@ -162,8 +163,8 @@ def doubted(columns: Columns, doubts: Sequence[Doubt]) -> Columns:
                 out[name][row] = None
             continue
         for note in sorted({each.note for each in told}):
-            if note not in out["note"][row]:
-                out["note"][row] = "; ".join(filter(None, (out["note"][row], note)))
+            if not set(remarks(note)) <= set(remarks(out["note"][row])):
+                out["note"][row] = joined(out["note"][row], note)
     return out
 
 

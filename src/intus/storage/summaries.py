@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..core.findings import CLASSIFIERS, NUMBERS_NOTE, REGRESSION
+from ..core.findings import CLASSIFIERS, REGRESSION
+from ..core.notes import Facts
 from . import tables as t
 from .groups import label
 from .points import NO_EPOCH
@@ -73,8 +74,15 @@ def _targets_of_numbers(connection: sa.Connection) -> _ByRun:
     newest = (
         sa.select(point.note).where(point.series == series.id).order_by(*order).limit(1).scalar_subquery()
     )
-    query = sa.select(series.run, series.target).where(series.unit < 0, series.score.in_(CLASSIFIERS))
-    return _by_run(connection, query.where(newest.contains(NUMBERS_NOTE, autoescape=True)).distinct())
+    query = sa.select(series.run, series.target, newest.label("note"))
+    query = query.where(series.unit < 0, series.score.in_(CLASSIFIERS))
+    said = newest.contains(Facts(are_numbers=True).note, autoescape=True)  # also by the name of a run
+    rows = connection.execute(query.where(said).distinct())
+    of_numbers = dict.fromkeys((run, target) for run, target, note in rows if Facts.of(note).are_numbers)
+    groups: _ByRun = defaultdict(list)
+    for run, target in of_numbers:
+        groups[run].append([target])
+    return groups
 
 
 def _epochs(connection: sa.Connection) -> _ByRun:

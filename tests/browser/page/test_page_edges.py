@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 from torch import nn
 from waiting import until
 
-from intus.core.findings import NUMBERS_NOTE
+from intus.core.notes import Facts
 from intus.core.results import Results
 from intus.serving.run import Server
 from intus.storage.database import Database
@@ -227,7 +227,10 @@ def test_axe_finds_nothing_serious(visit: Open, server: PageServer, scheme: str)
 
 @pytest.mark.long
 def test_target_of_numbers_is_shown_with_its_own_score(new_page: Callable[..., Page]) -> None:
-    page, numbers = new_page(), f"{NUMBERS_NOTE}; more than 50 classes: the discriminant alone"
+    page, numbers = (
+        new_page(),
+        f"{Facts(are_numbers=True).note}; more than 50 classes: the discriminant alone",
+    )
     about = {"run": "ages", "model": MODEL, "address": "fc1", "n": 400}
     with PageServer() as shown:
         for epoch in (0, 1):

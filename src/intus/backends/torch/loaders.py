@@ -193,7 +193,7 @@ class LoaderObserver:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # while it attaches, the garbage collector may detach another
         self._listeners: dict[int, weakref.WeakMethod[Callable[[int], None]]] = {}
         self._originals: dict[str, Any] = {}
         self._numbers = count(1)

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
+from ...core.collecting import is_collecting
 from .eval_forward import is_capturing
 from .loaders import is_trained
 from .unseen import hidden, is_symbolic
@@ -31,6 +34,19 @@ _NO_OPTIMIZER = (
     "parameter_grad is .grad after a backward pass, with all that has accumulated in it, and n is the number "
     "of these passes."
 )
+
+
+_left: deque[RemovableHandle] = deque()  # of hooks that do nothing any more
+
+
+def _remove(handles: Iterable[RemovableHandle]) -> None:
+    """Remove global hooks of torch, or leave it to the next call if the garbage collector runs.
+
+    It may run in the middle of a step, in which torch goes through its hooks.
+    """
+    _left.extend(handles)
+    while _left and not is_collecting():
+        _left.popleft().remove()
 
 
 class StepListener(Protocol):
@@ -74,12 +90,14 @@ class Steps:
         self._parameters[id(parameter)] = weakref.ref(parameter), owner, address
 
     def attach(self) -> list[Callable[[], None]]:
-        """Register the hooks, and return the functions that remove them."""
+        """Register the hooks until the model's end, and return the functions that remove them before."""
         handles = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
         )
-        return [handle.remove for handle in handles]
+        remove = weakref.finalize(self._model(), _remove, handles)
+        remove.atexit = False
+        return [remove]
 
     def are_visible(self) -> bool:
         """Return whether an optimizer steps the model, as far as known; if not, say so once."""
@@ -177,6 +195,7 @@ class StepCounter:
         self._model, self._before = weakref.ref(model), weakref.WeakMethod(before)
         self._own = {id(parameter) for parameter in model.parameters()}
         self._count = 0
+        _remove(())
         self._handles = (
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
@@ -184,8 +203,8 @@ class StepCounter:
 
     def remove(self) -> None:
         """Stop to count."""
-        for handle in self._handles:
-            handle.remove()
+        self._own = set()
+        _remove(self._handles)
 
     @property
     def done(self) -> int:

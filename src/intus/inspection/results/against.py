@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import results as core
 from ...core.errors import InputError, did_you_mean
+from ...core.notes import joined
 from ...scores import Confusion, Gap, Score, ScoreColumns, Scorer, ScoreResult, over_splits
 from ...scores.comparisons.paired import Estimates, correlations, units_above
 from ...scores.probes.judging import ConfusionCounts
@@ -218,4 +219,4 @@ def _over_splits(gaps: Sequence[Gap]) -> Gap:
         return gaps[0]
     mean = over_splits([gap.value for gap in gaps])
     n = round(float(np.mean([gap.n for gap in gaps])))
-    return Gap(*mean, n, "; ".join(filter(None, [gaps[0].note, f"mean of {len(gaps)} splits"])))
+    return Gap(*mean, n, joined(gaps[0].note, f"mean of {len(gaps)} splits"))

@@ -9,10 +9,9 @@ import wandb
 
 from .base import Point, TrackedRun
 
-_FINISHED = (
-    "{} rows wait for a step of the script, and its run {} was finished before, so W&B lacks them. Call "
-    "watch.remove() and watch.flush() before wandb.finish()."
-)
+_ROWS_LEFT = "{} rows wait for a step of the script, and its run {} was finished before, so W&B lacks them."
+_FINDINGS_LEFT = "The findings are others than when the run {} was finished, and W&B has those."
+_FINISH_LATER = "Call watch.remove() and watch.flush() before wandb.finish()."
 #: The last step with a row of ours, by W&B's id of the run. Several probes may write to the run of a script.
 _LAST_STEPS: dict[str, int] = {}
 _LOCK = threading.Lock()
@@ -47,6 +46,7 @@ class Wandb:
         self._defined: set[str] = set()  # names whose axis is known to W&B
         self._newest: dict[str, tuple[float, float]] = {}  # x and value, by name
         self._late: set[str] = set()  # names of which an older value was written last
+        self._findings = self._told = ""  # those that hold now, and those that the run has
 
     def write(self, points: Sequence[Point]) -> None:
         """Write numbers, or keep them until the script logs."""
@@ -94,14 +94,16 @@ class Wandb:
 
     def tell(self, findings: Sequence[str]) -> None:
         """Write the sentences that hold now into the summary of the run."""
-        if self._is_over():
-            return
-        self._run.summary["intus/findings"] = "\n".join(findings)
+        self._findings = "\n".join(findings)
+        if not self._is_over():
+            self._run.summary["intus/findings"] = self._told = self._findings
 
     def close(self) -> None:
         """Write what is left, and end the run if it was begun here."""
-        if self._rows and self._is_over():
-            raise RuntimeError(_FINISHED.format(len(self._rows), self.run))
+        left = [_ROWS_LEFT.format(len(self._rows), self.run)] * bool(self._rows)
+        left += [_FINDINGS_LEFT.format(self.run)] * (self._findings != self._told)
+        if left and self._is_over():
+            raise RuntimeError(" ".join([*left, _FINISH_LATER]))
         self._complete()
         if self._is_own:
             self._run.finish()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...core.notes import joined
 from ..base import NAN, Score, ScoreResult, score
 from ..probes.labelled import complete
 from ..scorer import Scorer
@@ -78,7 +79,7 @@ def _result(
             f"{n} shared rows are too few, or a layer is constant" if n else "the two share no items"
         )
     notes = [note, one.note, other.note if other.note != one.note else ""]
-    return ScoreResult(name, value, "", -1, low, high, base, n, "; ".join(filter(None, notes)))
+    return ScoreResult(name, value, "", -1, low, high, base, n, joined(*notes))
 
 
 # -- centred kernel alignment -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ...core.errors import InputError, require
+from ...core.notes import joined
 from ...core.score_info import ScoreInfo
 from ..base import NAN, Need, Score, ScoreResult, add_score
 from ..probes.judging import CHANCE, INTERVAL, ConfusionCounts, judge
@@ -488,7 +489,7 @@ def _of_units(name: str, target: str, rows: Rows, fit: Fit, control: Fit | None)
             continue
         bounds = float(low[unit]), float(high[unit])
         reason = _THIN if fit.without is not None and thin[unit] else ""
-        notes = "; ".join(filter(None, [note, reason]))
+        notes = joined(note, reason)
         yield ScoreResult(
             f"{name}.coef", float(value[unit]), target, unit, *bounds, base, n, notes, float(p[unit])
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.notes import joined
 from ..statistics.labels import MISSING, MOST
 from ..statistics.split import Places
 from ..statistics.statistics import Statistics
@@ -75,7 +76,7 @@ def shuffled(codes: np.ndarray, seed: int) -> np.ndarray:
 def too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None = None) -> str:
     """Return the reason why no classifier can be trained on these labels, "" if one can."""
     note = _too_few(statistics, target, codes, held)
-    return "; ".join(filter(None, [note, statistics.note])) if note else ""
+    return joined(note, statistics.note) if note else ""
 
 
 def _too_few(statistics: Statistics, target: str, codes: np.ndarray, held: np.ndarray | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.findings import NUMBERS_NOTE
+from ...core.notes import Facts, joined
 from ..base import NAN, Judge, Need, ScoreResult, info_of, score
 from ..statistics.moments import HUGE, Gram, Sums
 from ..statistics.ridge import Factor, factorise
@@ -67,7 +67,7 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
     held, truth = places.held, codes[places.held]
     sums = _ranked(moments.classes[target], classes.order())
     if note := _why_not(statistics, target, sums, len(truth)):
-        return ClassifierResult(None, None, len(truth), _joined(note, statistics.note))
+        return ClassifierResult(None, None, len(truth), joined(note, statistics.note))
     together, fitted_to = merged(statistics) if fit is logistic else {}, ""
     if target in together:
         guess = together[target]
@@ -85,7 +85,7 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         judge(truth, guess, groups),
         judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
         len(truth),
-        _joined(statistics.note, fitted_to, _unseen(sums, truth)),
+        joined(statistics.note, fitted_to, _unseen(sums, truth)),
     )
 
 
@@ -231,10 +231,6 @@ def _labels_of_buckets(rows: np.ndarray, classes: np.ndarray, seed: list[int]) -
     return draw
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
-
-
 def _counts(method: str, statistics: Statistics, target: str) -> ConfusionCounts | None:
     """Return the counts of a method's predictions on held-out rows."""
     return outcome(statistics, target, method).counts
@@ -252,10 +248,10 @@ def _result(name: str, what: str, statistics: Statistics, target: str) -> ScoreR
     judged = found.counts.judgement(what)
     many = len(statistics.classes[target]) > MOST_CLASSES and not name.startswith("lda")
     classes = statistics.classes[target]
-    told = NUMBERS_NOTE * classes.are_fractional
+    told = Facts(are_numbers=classes.are_fractional).note
     numbers = ", which look like numbers (see r2)" * (classes.are_measured and not told)
     simple = f"more than {MOST_CLASSES} classes{numbers}: the discriminant alone" * many
-    note = _joined(found.note, told, simple)
+    note = joined(found.note, told, simple)
     value, low, high, chance, p = judged
     return ScoreResult(name, value, target, -1, low, high, chance, found.n, note, p)
 
@@ -361,11 +357,11 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     if found.counts is None:
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
     if np.count_nonzero(statistics.moments.buckets.counts) == 1:
-        note = _joined(_ONE_TYPE, found.note)
+        note = joined(_ONE_TYPE, found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
     fakes = [control(statistics, target, draw) for draw in range(DRAWS)]
     if None in fakes:
-        note = _joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)
+        note = joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)
         return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
     gap = found.counts.above_mean([one for one in fakes if one], "accuracy")
     return [

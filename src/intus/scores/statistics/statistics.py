@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...core.errors import InputError
+from ...core.notes import joined
 from ...core.projection import SUMMARY
 from ..base import Need
 from .labels import CODE, Classes, columns, numbers
@@ -81,7 +82,7 @@ class Statistics:
     def note(self) -> str:
         """A note for the reader of scores of whole rows: projected features and rows left out; "" if none."""
         left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
-        return "; ".join(filter(None, [self.projection.note, left_out * bool(self._left_out)]))
+        return joined(self.projection.note, left_out * bool(self._left_out))
 
     @property
     def by_class(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import require
+from ...core.notes import joined
 from ..base import NAN, Score, ScoreColumns, ScoreResult, info_of, score, summary
 from ..statistics import pairs
 from ..statistics.concentration import Concentration, by_ranks, concentration, least_groups
@@ -335,7 +336,7 @@ def _notes(
         out = np.where(missing, out, notes)
     for u, h in zip(*np.nonzero(left_out), strict=True):
         missed = f"{left_out[u, h]:.0f} rows left out: NaN or infinite"
-        out[u, h] = "; ".join(filter(None, [out[u, h], missed]))
+        out[u, h] = joined(out[u, h], missed)
     _add(out, without_interval, _NO_SPREAD)
     if sampled:
         _add(out, np.ones(out.shape, dtype=bool), _SAMPLED)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...core.address import without_call
+from ...core.notes import joined, within
 from ...core.record import Record
 from ..data_point import DataPoint, Key
 from ..messages import EpochReport
@@ -247,7 +248,7 @@ def absent(layers: Sequence[str]) -> str:
     """
     if not layers:
         return ""
-    named = ", ".join(layer or "the model itself" for layer in layers[:5])
+    named = ", ".join(within(layer) or "the model itself" for layer in layers[:5])
     more = ", …" if len(layers) > 5 else ""
     return f"{len(layers)} layer{'s' * (len(layers) > 1)} of earlier epochs sent nothing ({named}{more})"
 
@@ -555,7 +556,7 @@ class RunState:
                 window.state_end(text)
         if close:
             window.absent = self._absent(window)
-            window.lacks = "; ".join(filter(None, (window.lacks, absent(window.absent))))
+            window.lacks = joined(window.lacks, absent(window.absent))
             window.end()
         if progress:  # which is forgotten while an epoch waits for its scores
             window.counted = all(each.is_complete for each in progress)

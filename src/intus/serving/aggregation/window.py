@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.notes import joined
 from ...core.record import PROBE_SET_MODE, Record
 from ...scores.statistics.summed import are_sums, arrays_in, go_together, is_of_step, summed
 from ..data_point import DataPoint, Key, size_of
@@ -205,7 +206,7 @@ class Window:
         if self.doubtful and not self.short and not self.counted:
             damaged = f"arrays may have been {DAMAGED}"
         cut_short = CUT_SHORT if evicting is not None and not self.closed else ""
-        of_window = "; ".join(filter(None, (self.lacks, damaged, cut_short)))
+        of_window = joined(self.lacks, damaged, cut_short)
         passed_on = list(self.fresh) if evicting is None else evicting
         for key in passed_on:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
@@ -218,7 +219,7 @@ class Window:
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
             facts = (*of_run, pooled, self.training, self.arrived or math.inf)
-            lacks = "; ".join(filter(None, (lacks, unsaid)))
+            lacks = joined(lacks, unsaid)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(passed_on)
         for key in passed_on:

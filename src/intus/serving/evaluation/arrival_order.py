@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...core.notes import joined, remarks
 from ...core.record import PROBE_SET_MODE
 from ...core.results import COLUMNS, Results
 from ..data_point import DataPoint
@@ -20,6 +21,7 @@ from ..messages import DoubtRequest, Notice
 _MATCHED = "labels matched by order of arrival"
 BY_ORDER = f"{_MATCHED}, assumed after the first batch of each epoch"
 UNVERIFIED = f"{_MATCHED}, not verified"
+_VERIFIED = {UNVERIFIED: BY_ORDER}
 WITHDRAWN = "withdrawn: the next epoch began with other rows, so labels cannot be matched by order of arrival"
 
 _Source = tuple[str, str, str]
@@ -74,11 +76,11 @@ class ArrivalOrder:
             state.holds = news
         notes = results["note"].tolist()
         if state.holds is True:
-            notes = [note.replace(UNVERIFIED, BY_ORDER) for note in notes]
+            notes = [joined(*(_VERIFIED.get(each, each) for each in remarks(note))) for note in notes]
         columns = {name: results[name] for name in COLUMNS} | {"note": notes}
         if state.holds is False:
             for row, note in enumerate(notes):
-                if UNVERIFIED in note:
+                if UNVERIFIED in remarks(note):
                     notes[row] = WITHDRAWN
             unverified = np.array([note is WITHDRAWN for note in notes], bool)
             columns |= {name: np.where(unverified, np.nan, results[name]) for name in _NUMBERS}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
+from ...core.notes import joined, remarks, within
 from ...scores import ScoreResult
 from ...scores.comparisons.similarity import Sketch, alignment, why_unaligned
 from ..data_point import DataPoint, Key
@@ -114,7 +115,7 @@ class Relations:
         if sketch is None or point.key.kind != "output":
             return [], None
         unnamed = point.rows if any(record.items is None for record in point.records) else None
-        of_positions = any(not result.target and OF_POSITIONS in result.note for result in results)
+        of_positions = any(not result.target and OF_POSITIONS in remarks(result.note) for result in results)
         known = _Known(replace(point, records=()), point.doubt, sketch, unnamed, of_positions)
         own = list(self._to_layer(known))
         if unnamed is not None:
@@ -140,7 +141,7 @@ class Relations:
         if before is None or before.unnamed != known.unnamed:
             return
         if _moment(before.point) == _moment(known.point) and before.point.key != key:
-            note = f"with {before.point.key.address}{_positions(known)}"
+            note = joined(f"with {within(before.point.key.address)}", _positions(known))
             yield _aligned("cka_layer", known.sketch, before.sketch, self._seed, note)
 
     def _to_epoch(self, known: _Known) -> tuple[list[ScoreResult], Later | None]:
@@ -166,7 +167,7 @@ class Relations:
         if known.of_positions != before.of_positions:
             note += ": the rows of one are items, of the other positions"
             return ScoreResult("cka_epoch", math.nan, note=note)
-        note += _positions(known)
+        note = joined(note, _positions(known))
         return _aligned("cka_epoch", known.sketch, before.sketch, self._seed, note)
 
     def _ratio(self, point: DataPoint, results: list[ScoreResult]) -> tuple[list[ScoreResult], Later | None]:
@@ -194,7 +195,7 @@ def _moment(point: DataPoint) -> Moment:
 
 
 def _positions(known: _Known) -> str:
-    return f"; {OF_POSITIONS}" * known.of_positions
+    return OF_POSITIONS * known.of_positions
 
 
 def _source(key: Key) -> tuple[str, ...]:

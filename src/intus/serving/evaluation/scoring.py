@@ -13,6 +13,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ...core.findings import LAST_BEFORE, NONE_BEFORE
+from ...core.notes import joined
 from ...core.projection import SUMMARY
 from ...core.record import PROBE_SET_MODE, Record
 from ...core.results import COLUMNS, Predictions, Results
@@ -28,7 +29,7 @@ from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
 from .relations import OF_POSITIONS, Relations
-from .targets import Fitted, Target, coverage, fit, matched, of_copies, renewed
+from .targets import Fitted, Target, coverage, fit, matched, of_labels
 
 _log = logging.getLogger("intus.serving")
 
@@ -278,9 +279,7 @@ def _measured_from_statistics(
     are_kept = all(statistics is not None and statistics.facts["rows"] == rows for statistics, rows in sent)
     own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
     unmatched = {
-        target.name: "; ".join(
-            filter(None, (matched(target, point) if own else "", of_copies(target, point), renewed(target)))
-        )
+        target.name: joined(matched(target, point) if own else "", of_labels(target, point).note)
         for target in applying
     }
     able = [score for score in scores if score.needs <= SENT and score.per != "unit"]
@@ -300,10 +299,8 @@ def _measured_from_statistics(
         out.fitted.update(statistics.targets)
         of_positions = OF_POSITIONS * (records is by_position and chosen_scores is not of_targets)
         one_split = f"one split, of seed {statistics.seed}" * (splits > 1 or seed != statistics.seed)
-        note = "; ".join(filter(None, (of_positions, missing)))
-        doubts = {
-            name: "; ".join(filter(None, (one_split, unmatched.get(name, "")))) for name in statistics.targets
-        }
+        note = joined(of_positions, missing)
+        doubts = {name: joined(one_split, unmatched.get(name, "")) for name in statistics.targets}
         with np.errstate(all="ignore"):
             _add_results(out, point, scorer, note, doubts)
     out.results += _first_nonfinite(point, out.results)
@@ -479,13 +476,13 @@ def _results(scorer: Scorer, out: Measured) -> list[ScoreResult]:
 def _noted(result: ScoreResult, note: str) -> ScoreResult:
     """Return the result with one more note; without a note, a nonfinite value becomes the note."""
     own = result.note or ("" if math.isfinite(result.value) else str(result.value))
-    return result._replace(note="; ".join(filter(None, (own, note))))
+    return result._replace(note=joined(own, note))
 
 
 def with_note(results: Results, note: str, targets: Collection[str]) -> Results:
     """Return results with one more note on the scores of some targets."""
     notes = [
-        "; ".join(filter(None, (before, note))) if target in targets else before
+        joined(before, note) if target in targets else before
         for before, target in zip(results["note"].tolist(), results["target"].tolist(), strict=True)
     ]
     return Results({name: results[name] for name in COLUMNS} | {"note": notes})

@@ -6,6 +6,7 @@ are matched by order of arrival, and only if there are exactly as many labels as
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import re
@@ -20,7 +21,7 @@ import numpy as np
 import re2
 
 from ...core.errors import InputError
-from ...core.findings import COPIES_NOTE, RENEWED, SOME_CLASSES
+from ...core.notes import Facts, SomeClasses, joined, within
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import Classes, as_wide, id_table, label_array
 from ...storage.labels import needed_beside
@@ -341,44 +342,42 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
-    notes = matched(target, point), _of_positions(target, point), of_copies(target, point), renewed(target)
-    return "; ".join(filter(None, notes))
+    return joined(matched(target, point), _of_positions(target, point), of_labels(target, point).note)
 
 
-def of_copies(target: Target, point: DataPoint) -> str:
-    """Return a note if held-out rows may be copies of fitted ones."""
-    return COPIES_NOTE if point.has_copies and target.groups is None else ""
-
-
-def renewed(target: Target) -> str:
-    """Return a note if other labels of the name were registered before."""
-    return RENEWED.format(target.number) if target.number > 1 else ""
+def of_labels(target: Target, point: DataPoint) -> Facts:
+    """Return whether others of the name were registered before, and held-out rows may be copies."""
+    return Facts(number=target.number, has_copies=point.has_copies and target.groups is None)
 
 
 def matched(target: Target, point: DataPoint) -> str:
     """Return a note if labels were matched by order, are of another run, or some of them have no rows."""
     known = [record.items for record in point.records if record.items is not None]
     if not known:
-        return "; ".join(filter(None, (UNVERIFIED, _of_other_runs(target, point))))
+        return joined(UNVERIFIED, _of_other_runs(target, point))
     used = np.unique(np.concatenate(known))
     matched = f"matched {used.size} of {len(target)} labels" if used.size < len(target) else ""
-    return "; ".join(filter(None, (matched, _of_classes(target, used), _of_other_runs(target, point))))
+    return joined(matched, Facts(classes=_some_classes(target, used)).note, _of_other_runs(target, point))
 
 
-def _of_classes(target: Target, items: np.ndarray) -> str:
-    """Return a note if items lack classes of which as many at random would have ``_EXPECTED`` or more."""
+def _some_classes(target: Target, items: np.ndarray) -> SomeClasses | None:
+    """Return the classes of items that lack some of which as many at random would have ``_EXPECTED``."""
     if len(items) == len(target):
-        return ""
+        return None
     codes, names, in_all = _coded(target)
     if not names:
-        return ""
+        return None
     here = _counts(codes[items], len(names))
     if not ((here == 0) & (in_all * (len(items) / len(target)) >= _EXPECTED)).any():
-        return ""
+        return None
     known = [names[code] for code in np.flatnonzero(here)]
-    shown = sorted(known, key=lambda label: (isinstance(label, str), label))[:_NAMED]
-    listed = [re.sub(r"[;()]", " ", str(label))[:20] for label in shown] + ["…"] * (len(known) > _NAMED)
-    return SOME_CLASSES.format(f"{len(known):,}", f"{len(names):,}", ", ".join(listed))
+    words = [str(label) for label in sorted(known, key=lambda label: (isinstance(label, str), label))]
+    listed = [re.sub(r"[;(),]", " ", label)[:20] for label in words[:_NAMED]]
+    code = ""
+    if listed != words:  # others may be the same in words
+        code = hashlib.blake2b("\n".join(words).encode(errors="replace"), digest_size=3).hexdigest()
+    named = ", ".join(listed + ["…"] * (len(words) > _NAMED))
+    return SomeClasses(len(known), len(names), named, code)
 
 
 @lru_cache(maxsize=32)
@@ -401,7 +400,7 @@ def _of_other_runs(target: Target, point: DataPoint) -> str:
     """Return a note if labels were registered while the process recorded other runs, and not this one."""
     if not target.during or point.key.run in target.during:
         return ""
-    runs = ", ".join(map(repr, target.during[:3]))
+    runs = ", ".join(repr(within(run)) for run in target.during[:3])
     return f"labels registered during {runs}, perhaps of other data"
 
 
