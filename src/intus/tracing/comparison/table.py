@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ...core.analysis.flops import MOVES
 from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OP, OUTPUT, Graph, end_names
 from ...core.vocabularies import KINDS, common_types, is_translated
+from ...core.vocabularies.families import MOVES
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import ELEMENTWISE
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import INPUT, OP, OUTPUT, Graph, Param
+from ....core.vocabularies.families import CONVOLUTIONS, DROPOUTS, ELEMENTWISE, SOFTMAXES
 from ....viewing.repr_text import listed
 from ..values.differences import difference, rounding
 from ..values.elements import Elements, plain, value_of
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 _AGREE = ("equal", "close")
 #: Operations whose result has a shape that no value decides, so that Python learns nothing of them by it.
-_OF_FIXED_SHAPE = (ELEMENTWISE - {"where"}) | {
-    *("linear", "matmul", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "softmax", "log_softmax", "dropout"),
-    *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
-    *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
-}
+_OF_FIXED_SHAPE = (
+    (ELEMENTWISE - {"where"})
+    | DROPOUTS
+    | {
+        *("linear", "matmul", "bmm", "addmm", *CONVOLUTIONS, *SOFTMAXES),
+        *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
+        *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
+    }
+)
 
 
 #: The axis of the channels of what layers are given and return, by the beginning of their type.

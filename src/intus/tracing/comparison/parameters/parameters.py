@@ -10,6 +10,7 @@ import numpy as np
 
 from ....core.graph import BUFFER, CONSTANT, Param
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import CONVOLUTIONS
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
@@ -269,9 +270,7 @@ def changed_parameters(
 
 
 #: Operations whose parameter an export stores as it is, but for the order of its axes.
-_DIRECT = frozenset(
-    {"linear", "conv1d", "conv2d", "conv3d", "addmm", "embedding", "layer_norm", "group_norm"}
-)
+_DIRECT = frozenset({"linear", *CONVOLUTIONS, "addmm", "embedding", "layer_norm", "group_norm"})
 
 
 def _partners_inside(a: Trace, call: int, b: Trace, other: int) -> list[tuple[str, str]]:
