@@ -249,6 +249,20 @@ def test_eps_of_a_norm_that_computes_its_variance_in_another_way_is_the_reason()
         assert not [reason for reason in first["why"] if "shape" in reason], first
 
 
+class Joined(eqx.Module):
+    turn: int
+
+    def __call__(self, x):
+        return jnp.concatenate([jnp.sin(x), jnp.exp(x)][:: self.turn], 0)
+
+
+def test_order_of_joined_arrays_is_the_reason():
+    x = jax.random.normal(KEY, (4, 8))
+    first = intus.compare(*(intus.trace(Joined(turn), x) for turn in (1, -1))).attrs["first"]
+    assert first["a"].startswith("concatenate_1"), first
+    assert first["why"][0].startswith("its inputs are in another order: "), first
+
+
 class Copied(eqx.Module):
     def __call__(self, x):
         return jnp.array(x, copy=True) * 2

@@ -217,7 +217,7 @@ class _Divergence:
         if -1 in expected or len(expected) != len(given[1]) or not {*given[1]} <= {*partner.values()}:
             return []
         is_same = sorted(expected) == sorted(given[1])
-        if is_same and common_types(graphs[0])[int(graphs[0].ops.type[pair.a])] not in _ORDERED:
+        if is_same and _kind(graphs[0], pair.a) not in _ORDERED:
             return []
         values = [plain(self.b.values.get(row)) for row in (*expected, *given[1])]
         known = [value for value in values if value is not None]
@@ -248,14 +248,22 @@ class _Divergence:
 
 
 #: Operations that return something else for their inputs in another order.
-_ORDERED = frozenset({"sub", "div", "true_divide", "pow", "matmul", "bmm", "atan2", "cat", "concat"})
+_ORDERED = frozenset(
+    {"sub", "subtract", "div", "divide", "true_divide", "floordiv", "floor_divide", "remainder", "fmod"}
+    | {"mod", "pow", "float_power", "atan2", "matmul", "bmm", "batch_dot", "cat", "stack", "hstack", "vstack"}
+    | {"dstack", "column_stack"}
+)
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
     """Return whether two rows are the same operation, whatever their frameworks call it."""
-    kinds = [common_types(graph)[int(graph.ops.type[one])] for graph, one in ((a, row), (b, other))]
-    one, two = (KINDS.get(kind, kind) for kind in kinds)
-    return one == two != ""
+    return _kind(a, row) == _kind(b, other) != ""
+
+
+def _kind(graph: Graph, row: int) -> str:
+    """Return the name of an operation that it has in every framework; ``""`` if it is unknown."""
+    kind = common_types(graph)[int(graph.ops.type[row])]
+    return KINDS.get(kind, kind)
 
 
 def _computing(graph: Graph, rows: list[int]) -> list[int]:
