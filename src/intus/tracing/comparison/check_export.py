@@ -362,7 +362,7 @@ def check_export(
 
 def _with_defaults(path: Path, declared: Graph) -> Graph:
     """Return the graph of a file in which inputs that have a default are inputs too."""
-    if declared.facts.get("format") != "ONNX":
+    if not declared.facts.get("optional"):
         return declared
     from ...reading.onnx import declared as of_onnx
 
