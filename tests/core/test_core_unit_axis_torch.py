@@ -12,10 +12,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 RANDOM = ("bernoulli", "nn.functional.rrelu", "nn.functional.dropout", "nn.functional.alpha_dropout", "rand")
 PER_CHANNEL = ("nn.functional.prelu",)
+#: Returns a bool; the ``Equal`` of ONNX, of the same name, compares elements.
+NO_TENSOR = ("equal",)
 OPS = [
     op
     for op in op_db
-    if torch.float32 in op.dtypes and not op.name.startswith(("jiterator", "special.", "__"))
+    if torch.float32 in op.dtypes and not op.name.startswith(("jiterator", "special.", "__", *NO_TENSOR))
 ]
 
 

@@ -176,6 +176,10 @@ X = torch.ones(2, 4, 6, 6)
         (nn.Upsample(scale_factor=2, mode="bilinear"), 2 * 4 * 4 * 288),
         (nn.GLU(1), 2 * 144),
         (lambda x: x + torch.rand(6), 288),
+        (lambda x: torch.copysign(x, -x), 2 * 288),
+        (lambda x: torch.isclose(x, x), 288),
+        (lambda x: torch.lerp(x, x, 0.5), 2 * 288),
+        (lambda x: x.conj().short().hsplit(2)[0].positive(), 0),
     ],
 )
 def test_other_operations_follow_documented_convention(function, count):

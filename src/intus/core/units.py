@@ -20,6 +20,7 @@ from .address import UnitRange, Units
 from .errors import AddressError, InputError
 from .graph import OP, Graph
 from .vocabularies import common_types, is_translated
+from .vocabularies.families import CASTS, ELEMENTWISE
 
 Index = int | slice | list[int]
 
@@ -46,22 +47,10 @@ _LAST = _names("""
     linear addmm mm embedding embedding_bag bilinear lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
     rnn_tanh_cell rnn_relu_cell multi_head_attention_forward gemm fully_connected rnn_of_flat_weights
 """)
-#: Elementwise operations.
-_POINTWISE = _names("""
-    abs acos acosh add addcdiv addcmul alpha_dropout angle asin asinh atan atan2 atanh bernoulli bfloat16
-    bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bool byte cdouble
-    ceil celu cfloat chalf char clamp clamp_max clamp_min clip clone complex conj conj_physical contiguous
-    copy copysign cos cosh cpu cuda deg2rad detach digamma div divide double dropout elu eq erf erfc erfinv
-    exp exp2 expm1 fill float float_power floor floor_divide floordiv fmax fmin fmod frac frexp gcd ge gelu
-    greater greater_equal gt half hardshrink hardsigmoid hardswish hardtanh heaviside hypot i0 igamma
-    igammac imag int isclose isfinite isinf isnan isneginf isposinf isreal lcm ldexp le leaky_relu lerp less
-    less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
-    logical_xor log_sigmoid logit logsigmoid long lshift lt masked_fill maximum minimum mish mod mul multiply
-    mvlgamma nan_to_num ne neg negative nextafter not_equal ones_like polar polygamma positive pow prelu
-    rad2deg rand_like randn_like real reciprocal relu relu6 remainder requires_grad_ resolve_conj resolve_neg
-    round rrelu rshift rsqrt rsub selu sgn short sigmoid sign signbit silu sin sinc sinh softplus softshrink
-    softsign sqrt square sub subtract tan tanh tanhshrink threshold to true_divide trunc type type_as where
-    xlogy xor zeros_like
+#: Operations that compute each element of the result from those at its place.
+_POINTWISE = (ELEMENTWISE | CASTS) | _names("""
+    alpha_dropout bernoulli clone conj contiguous copy cpu cuda detach dropout fill imag ones_like positive
+    rand_like randn_like real requires_grad_ resolve_conj resolve_neg zeros_like
 """)
 #: Operations that keep the number and meaning of the axes, whatever they compute along one of them.
 KEEPING = _POINTWISE | _names("""
@@ -69,7 +58,7 @@ KEEPING = _POINTWISE | _names("""
     cat chunk concat concatenate constant_pad_nd cummax cummin cumprod cumsum flip glu index_select
     layer_norm log_softmax native_dropout native_layer_norm narrow normalize pad renorm rms_norm roll
     softmax softmin sort split split_with_sizes tensor_split topk
-    cast identity layer_normalization rms_normalization
+    identity layer_normalization rms_normalization
 """)
 #: Operations that may compute one number along some axes, which the result then lacks.
 _REDUCING = _names("""
@@ -90,7 +79,7 @@ _GATED = _names(
 #: Operations whose units are the columns of a matrix.
 _SECOND_OF_MATRIX = _names("addmm mm matmul embedding embedding_bag")
 #: Operations that keep the axes of arguments, though one along which they compute may be shorter.
-_KEEPING_AXES = KEEPING | _names("pool_by_window squared_difference add_to_channels")
+_KEEPING_AXES = KEEPING | {"pool_by_window"}
 #: Operations of TensorFlow whose channels are last, unless they say that these come first.
 _CHANNELS_LAST = _names("""
     conv_to_last conv_transpose_to_last conv_of_each_channel pool_to_last batch_norm_to_last add_to_channels

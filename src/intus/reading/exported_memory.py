@@ -11,22 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..core.vocabularies.families import DROPOUTS, RESHAPES, VIEWS
 from .ancestry import is_before
 
-#: Operators that return other views of the memory of their first argument.
-_VIEWS = frozenset(
-    {"_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "adjoint", "alias", "as_strided"}
-    | {"atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "broadcast_to", "chunk", "conj"}
-    | {"detach", "diagonal", "dsplit", "expand", "expand_as", "hsplit", "imag", "lift_fresh"}
-    | {"linalg_diagonal", "mH", "mT", "matrix_H", "meshgrid", "moveaxis", "movedim", "narrow", "numpy_T"}
-    | {"permute", "positive", "real", "resolve_conj", "resolve_neg", "select", "slice", "split"}
-    | {"split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind"}
-    | {"unflatten", "unfold", "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real", "vsplit"}
-)
-#: Operators that return a view where the strides allow it, otherwise a copy.
-_RESHAPES = frozenset(("flatten", "ravel", "reshape", "reshape_as"))
-#: Operators that return what they are given if the model is not in training.
-DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 #: Operators that return what they are given if there is nothing to do, otherwise a copy.
 _UNCHANGED = DROPOUTS | {"contiguous", "to", "type_as"}
 #: Their arguments by which they return a copy in any case.
@@ -67,11 +54,11 @@ def shared_by(
     written = written_by(node)
     if written:
         yield from zip(made, written, strict=False)
-    elif type_ in _VIEWS | _RESHAPES | _UNCHANGED and node["inputs"]:
+    elif type_ in VIEWS | RESHAPES | _UNCHANGED and node["inputs"]:
         given = [name for _, name in tensors_in(node["inputs"][0]["arg"])]
         others = given if len(given) == len(made) else given[:1] * len(made)
         for one, other in zip(made, others, strict=False):
-            if type_ in _VIEWS or _is_shared(node, type_, metas.get(other), metas.get(one)):
+            if type_ in VIEWS or _is_shared(node, type_, metas.get(other), metas.get(one)):
                 yield one, other
 
 
@@ -86,7 +73,7 @@ def _is_shared(
         return True
     if given["dtype"] != made["dtype"] or _number(given["storage_offset"]) != _number(made["storage_offset"]):
         return False
-    if type_ in _RESHAPES:
+    if type_ in RESHAPES:
         return _is_contiguous(given) or not _is_contiguous(made)
     copies = any(one["name"] in _COPYING and one["arg"].get("as_bool") for one in node["inputs"])
     return not copies and given["strides"] == made["strides"]

@@ -26,8 +26,8 @@ from ..core.errors import CodecError, InputError
 from ..core.graph import CREATED, INPLACE, Graph
 from ..core.nested import paths
 from ..core.traced import Traced
+from ..core.vocabularies.families import DROPOUTS
 from .ancestry import is_before
-from .exported_memory import DROPOUTS
 from .torchscript_content import (
     ABSENT,
     TAKING,

@@ -12,6 +12,8 @@ from planted_reasons import PlantedReasons, check_transposed_matrix_of_live_mode
 from torch_help import run_with_torch
 
 import intus
+from intus.core.graph import INPUT
+from intus.tracing.comparison.unseen.fixed import sources
 
 KEY = jax.random.key(0)
 
@@ -245,3 +247,29 @@ def test_eps_of_a_norm_that_computes_its_variance_in_another_way_is_the_reason()
         (why,) = [reason for reason in first["why"] if reason.startswith("its constants are ")]
         assert re.search(r"are {} \(.*\) in a, {} \(.*\) in b".format(*values), why), why
         assert not [reason for reason in first["why"] if "shape" in reason], first
+
+
+class Joined(eqx.Module):
+    turn: int
+
+    def __call__(self, x):
+        return jnp.concatenate([jnp.sin(x), jnp.exp(x)][:: self.turn], 0)
+
+
+def test_order_of_joined_arrays_is_the_reason():
+    x = jax.random.normal(KEY, (4, 8))
+    first = intus.compare(*(intus.trace(Joined(turn), x) for turn in (1, -1))).attrs["first"]
+    assert first["a"].startswith("concatenate_1"), first
+    assert first["why"][0].startswith("its inputs are in another order: "), first
+
+
+class Copied(eqx.Module):
+    def __call__(self, x):
+        return jnp.array(x, copy=True) * 2
+
+
+def test_copy_depends_on_what_it_copies():
+    """Check that a copy returns its argument, unlike ``copy_`` of PyTorch, which writes over it."""
+    graph = intus.trace(Copied(), jax.random.normal(KEY, (4, 8))).graph
+    assert not {"copy", "copy_p"}.isdisjoint(graph.types)
+    assert sources(graph)[-1] == frozenset(graph.rows_of(INPUT))

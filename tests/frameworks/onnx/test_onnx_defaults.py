@@ -144,3 +144,13 @@ def test_weights_among_the_inputs_are_no_inputs_of_the_model(tmp_path):
     assert len(onnx.load(path).graph.input) > 3
     check = intus.check_export(model, path, x, x[0], x[1])
     assert check, str(check)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_check_of_a_file_without_defaults_looks_for_them_once(tmp_path, monkeypatch):
+    read_again = []
+    monkeypatch.setattr("intus.reading.onnx.declared", lambda *args: read_again.append(args))
+    net, x = nn.Linear(3, 2).eval(), torch.randn(4, 3)
+    torch.onnx.export(net, (x,), tmp_path / "net.onnx", dynamo=True, verbose=False)
+    assert intus.check_export(net, tmp_path / "net.onnx", x).verdict == "equal"
+    assert read_again == []

@@ -40,6 +40,38 @@ def test_weights_that_are_used_twice_are_told_from_the_side_that_has_both():
     assert "q.weight of a has the values of k.weight of b" in intus.compare(b, a).attrs["first"]["why"]
 
 
+ORDERED = [torch.stack, torch.hstack, torch.column_stack, torch.dstack]
+PAIRWISE = [torch.divide, torch.subtract, torch.remainder, torch.fmod, torch.floor_divide, torch.float_power]
+
+
+@pytest.mark.parametrize("call", [*ORDERED, *PAIRWISE, torch.matmul], ids=lambda call: call.__name__)
+def test_order_of_the_inputs_is_the_reason(call):
+    x, y = torch.rand(2, 3, 3) + torch.tensor([1.0, 2.0])[:, None, None]
+
+    def run(x, y, *, turned):
+        one, two = x.sin() + 3, y.cos() + 2
+        u, v = (two, one) if turned else (one, two)
+        return call([u, v]) if call in ORDERED else call(u, v)
+
+    assert not torch.equal(run(x, y, turned=False), run(x, y, turned=True))
+    a, b = (intus.trace(lambda x, y, t=t: run(x, y, turned=t), (x, y)) for t in (False, True))
+    first = intus.compare(a, b).attrs["first"]
+    assert first["why"][0].startswith("its inputs are in another order: "), first
+
+
+def test_another_input_is_the_reason():
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+
+    def run(x, y, *, other):
+        one, two, three = x.sin(), y.cos(), x.exp()
+        return torch.stack([two.tanh(), one * (three if other else two), three.tanh()])
+
+    a, b = (intus.trace(lambda x, y, t=t: run(x, y, other=t), (x, y)) for t in (False, True))
+    first = intus.compare(a, b).attrs["first"]
+    assert first["a"].startswith("mul_1"), first
+    assert first["why"][0].startswith("its inputs are others: "), first
+
+
 def layers(*sizes):
     return nn.Sequential(*(nn.Linear(4, 4) if size else nn.Tanh() for size in sizes))
 

@@ -22,6 +22,16 @@ import numpy as np
 
 from ..graph import CREATED, FAILED, OP, Graph
 from ..vocabularies import common_types
+from ..vocabularies.families import (
+    AVERAGE_POOLS,
+    BATCH_NORMS,
+    DROPOUTS,
+    ELEMENTWISE,
+    MAX_POOLS,
+    MOVES,
+    NORMS,
+    VIEWS,
+)
 from .products import PRODUCTS, CallShapes, first_setting
 
 #: The count of a call whose type has no rule.
@@ -115,7 +125,7 @@ def products(graph: Graph) -> np.ndarray:
 def _count(type_: str, call: CallShapes, flags: int) -> int:
     if flags & FAILED or any(-1 in shape for shape in (call.out, *call.all())):
         return UNKNOWN  # a failed call returned nothing; -1 is a length that is not known
-    if flags & CREATED or type_ in MOVES:
+    if flags & CREATED or type_ in MOVES | VIEWS:
         return 0
     rule = PRODUCTS.get(type_) or _OTHERS.get(type_)
     try:
@@ -184,60 +194,24 @@ def _dropout(call: CallShapes) -> int:
 
 
 _PER_ELEMENT = {"softmax": 5, "log_softmax": 5, "softmin": 5, "glu": 2, "addcmul": 2, "addcdiv": 2, "lerp": 2}
-_ELEMENTWISE = """
-    add sub rsub mul div floordiv floor_divide true_divide remainder fmod mod pow neg abs sign sgn square
-    sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh
-    tanh asinh acosh atanh sigmoid logit erf erfc erfinv floor ceil round trunc frac clamp clip clamp_min
-    clamp_max maximum minimum fmax fmin relu relu6 leaky_relu prelu rrelu elu selu celu gelu silu mish
-    softplus softsign tanhshrink hardtanh hardswish hardsigmoid hardshrink softshrink threshold logsigmoid
-    eq ne lt le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
-    bitwise_not lshift rshift isnan isinf isfinite where masked_fill hypot xlogy subtract multiply divide
-    negative absolute greater less greater_equal less_equal not_equal nan_to_num deg2rad rad2deg logaddexp
-    polygamma lgamma digamma sinc heaviside log_sigmoid
-    squared_difference add_to_channels
-    and or xor not less_or_equal greater_or_equal hard_sigmoid hard_swish swish is_nan is_inf
-"""
-#: Types of operations on each element.
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 _REDUCTIONS = """
     sum mean prod max min amax amin all any argmax argmin cumsum cumprod cummax cummin nansum nanmean
     count_nonzero adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
     adaptive_max_pool2d adaptive_max_pool3d
     reduce_sum reduce_mean reduce_prod reduce_max reduce_min global_average_pool global_max_pool
 """
-#: Types that copy, view, look up or create values, at no cost.
-_FREE = """
-    view reshape view_as reshape_as flatten unflatten ravel permute transpose t T mT H mH swapaxes swapdims
-    movedim moveaxis squeeze unsqueeze expand expand_as broadcast_to broadcast_tensors getitem setitem
-    select narrow chunk split split_with_sizes tensor_split unbind cat concat concatenate stack hstack
-    vstack dstack column_stack repeat repeat_interleave tile flip fliplr flipud roll rot90 gather scatter
-    index_select index_put index_copy take take_along_dim masked_select masked_scatter embedding one_hot to
-    type type_as float double half bfloat16 int long bool cpu cuda clone contiguous copy detach data real
-    imag pad zero fill zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
-    new_ones new_empty new_full new_tensor zeros ones empty full rand randn randint arange linspace tensor
-    as_tensor as_strided diagonal diag tril triu meshgrid unfold pixel_shuffle pixel_unshuffle
-    channel_shuffle atleast_1d atleast_2d atleast_3d requires_grad set_data alias view_as_real
-    view_as_complex lift_fresh lift_fresh_copy normal uniform bernoulli nonzero identity resolve_conj
-    resolve_neg pin_memory repeat_kv item
-    cast slice shape constant_of_shape gather_elements gather_nd scatter_elements scatter_nd
-    depth_to_space space_to_depth broadcast_in_dim gather_slices reorder_input reorder_output
-"""
 _POOLS = ("pool_by_window", "pool_by_layout", "pool_to_last")
 _OTHERS: dict[str, Callable[[CallShapes], int | None]] = {
-    **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
     **dict.fromkeys(ELEMENTWISE, _each(1)),
+    **{name: _each(factor) for name, factor in _PER_ELEMENT.items()},
     **dict.fromkeys(_REDUCTIONS.split(), _each_read(1)),
     **dict.fromkeys(("norm", "vector_norm", "linalg_norm", "linalg_vector_norm"), _each_read(2)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean", "logsumexp"), _each_read(4)),
-    **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "rms_norm"), _norm),
-    **dict.fromkeys(("layer_normalization", "instance_normalization", "rms_normalization"), _norm),
-    **dict.fromkeys(("batch_norm", "batch_normalization", "batch_norm_by_axis"), _batch_norm),
+    **dict.fromkeys(NORMS, _norm),
+    **dict.fromkeys(BATCH_NORMS, _batch_norm),
     **dict.fromkeys(("max_pool", "average_pool", *_POOLS), _named_pool),
     "batch_norm_to_last": lambda call: (2 if "is_training=False" in call.settings else 5) * prod(call.out),
-    **{f"{name}_pool{n}d": _pool(n) for name in ("max", "avg") for n in (1, 2, 3)},
+    **{pool: _pool(axes) for pools in (MAX_POOLS, AVERAGE_POOLS) for axes, pool in enumerate(pools, 1)},
     **dict.fromkeys(("interpolate", "upsample"), _interpolate),
-    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
-    **dict.fromkeys(("feature_dropout", "feature_alpha_dropout"), _dropout),
+    **dict.fromkeys(DROPOUTS, _dropout),
 }
-#: Types that copy, view, look up or create values.
-MOVES = frozenset(_FREE.split())

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
+from ..vocabularies.families import CONVOLUTIONS, RECURRENT
+
 Shape = tuple[int, ...]
 
 
@@ -282,7 +284,6 @@ def first_setting(settings: str) -> object:
         return None
 
 
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 #: The rule of each type; a rule returns None if the count cannot be determined.
 PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "grouped_mm"), _matmul(0, "input", "other")),
@@ -292,7 +293,7 @@ PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
     **dict.fromkeys(("dot", "vdot"), _dot),
     "linear": _linear,
     "einsum": _einsum,
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "conv"), _conv),
+    **dict.fromkeys((*CONVOLUTIONS, "convolution", "conv"), _conv),
     **dict.fromkeys(
         ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "conv_transpose"), _conv_transpose
     ),
@@ -311,5 +312,5 @@ PRODUCTS: dict[str, Callable[[CallShapes], int | None]] = {
     "rnn_of_flat_weights": _rnn_of_flat_weights,
     "scaled_dot_product_attention": _attention,
     "multi_head_attention_forward": _multi_head,
-    **{name + cell: _recurrent for name in _RECURRENT for cell in ("", "_cell")},
+    **{name + cell: _recurrent for name in RECURRENT for cell in ("", "_cell")},
 }

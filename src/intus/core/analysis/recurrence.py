@@ -23,12 +23,12 @@ from functools import partial
 import numpy as np
 
 from ..graph import Graph
+from ..vocabularies.families import RECURRENT
 
 #: The functions behind ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``, and the same in ONNX, MXNet and
 #: TensorFlow.
 _LAYERS = frozenset(
-    {"lstm", "gru", "rnn", "rnn_tanh", "rnn_relu", "quantized_lstm", "quantized_gru"}
-    | {"cudnnrnn", "cudnnrnnv2", "cudnnrnnv3"}
+    {*RECURRENT, "rnn", "quantized_lstm", "quantized_gru"} | {"cudnnrnn", "cudnnrnnv2", "cudnnrnnv3"}
 )
 #: Operations that are a loop: of JAX and ``torch.export``, TensorFlow (1 and 2), ONNX and TorchScript, MXNet.
 _LOOPS = frozenset(

@@ -1,8 +1,9 @@
 """The types of operations of other frameworks, translated to the names that the analyses know.
 
-``core.units`` and ``core.analysis.flops`` state what is known of a type once, under the name that PyTorch or
-ONNX gives to it. A framework may give the same name to another operation (``max`` of JAX is elementwise), so
-a type of its graphs that is not in its table is unknown.
+What is known of a type is stated once, under the name that PyTorch or ONNX gives to it: in ``families`` what
+several analyses ask, in ``core.units`` and ``core.analysis.flops`` what one does. A framework may give the
+same name to another operation (``max`` of JAX is elementwise), so a type of its graphs that is not in its
+table is unknown.
 """
 
 from __future__ import annotations

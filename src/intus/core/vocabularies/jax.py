@@ -6,7 +6,7 @@ from __future__ import annotations
 _SAME = """
     abs acos acosh add asin asinh atan atan2 atanh ceil cos cosh digamma div eq erf erfc exp exp2 expm1 floor
     ge gt imag le lgamma log log1p lt mul ne neg not pow real round rsqrt sign sin sinh sqrt square sub tan
-    tanh argmax argmin cumsum cumprod cummax cummin sort split squeeze reshape pad copy identity
+    tanh argmax argmin cumsum cumprod cummax cummin sort split squeeze reshape pad identity
 """
 JAX: dict[str, str] = {
     **{name: name for name in _SAME.split()},
@@ -16,7 +16,8 @@ JAX: dict[str, str] = {
     "cbrt": "sqrt",
     "clamp": "clamp",
     "convert_element_type": "to",
-    "copy_p": "copy",
+    "copy": "clone",
+    "copy_p": "clone",
     "erf_inv": "erfinv",
     "integer_pow": "pow",
     "is_finite": "isfinite",

@@ -52,7 +52,7 @@ MXNET: dict[str, str] = {
     "SoftmaxActivation": "softmax",
     "SoftmaxOutput": "softmax",
     "amp_cast": "to",
-    "copy": "copy",
+    "copy": "clone",
     "identity": "identity",
     # products
     "Convolution": "conv_by_layout",

@@ -32,7 +32,8 @@ _QUANTIZED = (
 def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -> Traced:
     """Return the graph of an ONNX file and, if inputs are given, values; see ``reading.read``."""
     model = structure(path)
-    takes_nothing = len(defaults(model)) == len(model.graph.input)
+    optional = defaults(model)
+    takes_nothing = len(optional) == len(model.graph.input)
     is_run = bool(inputs or named or (inputs is not None and takes_nothing))
     given = feeds(model, path, inputs or (), named) if is_run else {}
     settle_defaults(model, given)
@@ -52,6 +53,8 @@ def read(path: Path, inputs: tuple[Any, ...] | None, named: Mapping[str, Any]) -
         values |= {name: as_numpy(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         weights, in_blocks = constants(complete), blocked_weights(complete)
     facts = _facts(model)
+    if optional:
+        facts["optional"] = sorted(optional)
     if inlined.inside:  # what is not known is -1
         facts["runs"] = {scope[-1].address: ran.get(key, -1) for key, scope in inlined.inside.items()}
     notes = [_QUANTIZED, *missing] if is_quantized(model) else missing

@@ -23,6 +23,7 @@ from .compare import compare
 from .first import first_of, joined, place
 from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
+from .parameters.exchanged import values_of_others
 from .parameters.folded import folded_parameters
 from .parameters.parameters import changed_buffers, changed_parameters
 from .quantization import Quantization, quantization
@@ -71,11 +72,11 @@ class ExportCheck:
     ) -> None:
         self.table, self._model, self._path = table, model, path
         modules = pair_modules(model.graph, exported.graph, table.pairs)
-        changed, compared, unknown = changed_parameters(model, exported, modules)
+        changed = changed_parameters(model, exported, modules)
         folded, found = folded_parameters(model, exported, table.agreeing)
-        compared |= found
+        compared = changed.compared | found
         buffers = changed_buffers(model, exported, table.pairs)
-        self.changed = dict(sorted((changed | folded | buffers).items()))
+        self.changed = dict(sorted((changed.sentences | folded | buffers).items()))
         self._faults, self.notes = _outputs(model.graph, exported.graph, table)
         self.quantization: Quantization | None = None
         missing: list[Missing] = []
@@ -105,7 +106,11 @@ class ExportCheck:
         stated = {} if is_quantized(exported.graph) else table.attrs["constants"]
         self.constants = [sentence for sentences in stated.values() for sentence in sentences]
         shown = -1 if first is None else table.pairs[table.attrs["at"]][0]
-        self.first = first_of(model, first, joined(apart | self.changed, stated), shown)
+
+        def also(row: int) -> list[str]:
+            return values_of_others(model, exported, changed.pairs.get(row, ()))
+
+        self.first = first_of(model, first, joined(apart | self.changed, stated), shown, also)
         self._zeros = hidden
         self._inside = list(table.differences_inside("the model", "in the file"))
         self._unseen = list(sentences(table.attrs["unseen"], *graphs, names))
@@ -114,7 +119,7 @@ class ExportCheck:
         self._hidden = [] if first is not None else list(hidden_steps(agreeing, names))
         self._hidden += other_numbers(table.attrs["apart"], *graphs, names)
         self.unproven = [
-            *unknown,
+            *changed.unknown,
             *_not_compared(missing),
             *hidden,
             *self._inside,
@@ -357,7 +362,7 @@ def check_export(
 
 def _with_defaults(path: Path, declared: Graph) -> Graph:
     """Return the graph of a file in which inputs that have a default are inputs too."""
-    if declared.facts.get("format") != "ONNX":
+    if not declared.facts.get("optional"):
         return declared
     from ...reading.onnx import declared as of_onnx
 

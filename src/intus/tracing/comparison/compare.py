@@ -6,7 +6,7 @@ difference or only propagates one, the operation of ``a`` is run on the inputs o
 possible, an operation is taken to make a difference if its inputs do not differ, unless the operations of
 ``a`` up to there, run on the tensors of ``b``, show that rounding explains it; of a file, what only depth
 excuses is judged so as well (``judging/``). From what differs the places are found where differences
-originate (``origins/``), and the table says why (``table.py``).
+originate (``origins/``), and the table (``table.py``) says why (``divergence.py``, ``report.py``).
 """
 
 from __future__ import annotations

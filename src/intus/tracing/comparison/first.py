@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 
 def first_of(
-    model: Trace, first: dict[str, Any] | None, changed: Mapping[int, list[str]], shown: int = -1
+    model: Trace,
+    first: dict[str, Any] | None,
+    changed: Mapping[int, list[str]],
+    shown: int = -1,
+    also: Callable[[int], list[str]] = lambda row: [],
 ) -> dict[str, Any] | None:
     """Return the first difference of tensors or, if that is earlier, of parameters.
 
@@ -20,12 +24,14 @@ def first_of(
         changed: How parameters differ, by the row that uses them.
         shown: The row of the model that shows the first difference of tensors, which the file's own
             operations may make before it.
+        also: Returns what else is said of the parameters that a row uses.
     """
     if not changed:
         return first
     row, sentences = next(iter(changed.items()))
     if first is not None and (model[first["a"]].row if first["a"] else shown) <= row:
         return first
+    sentences = [*sentences, *also(row)]
     if row == len(model.graph.ops):  # no operation uses it
         return {"a": "", "b": "", "module": sentences[0].split(" ")[0].rpartition(".")[0], "why": sentences}
     op = model._handles([row])[0]

@@ -134,7 +134,7 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
             unknown.append("Without rounding, not every output could be compared.")
         else:
             pairs = pair_modules(model.graph, unrounded.graph, table.pairs)
-            compared = {*found.weights, *changed_parameters(model, unrounded, pairs)[1]}
+            compared = {*found.weights, *changed_parameters(model, unrounded, pairs).compared}
             missing = missing_parameters(model, unrounded, table, compared).missing
             unknown += [f"{one.sentence}." for one in missing]
     return Quantization(found.weights, faults, unknown, _ranges(exported), differences, first)

@@ -12,20 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.vocabularies.families import LIKE_FIRST, LIKE_OTHERS, OVERWRITING, ROUNDING, SIGNS
 from ..capture.containers import walk
 from ..capture.functions import describe, written
 from ..capture.invocation import Invocation, arguments
 
 #: The reason for an argument that made no difference, if no rule explains it.
 WITHOUT_EFFECT = "it has no effect here: random values in its place give the same result"
-_LIKE = ("zeros", "ones", "empty", "full", "rand", "randn", "randint")
 #: Functions that use only the shape, dtype or device of an argument: type -> first such argument.
-_SHAPE_ONLY = {
-    **{f"{name}_like": 0 for name in _LIKE},
-    **{f"new_{name}": 0 for name in (*_LIKE, "tensor", "empty_strided")},
-    "new": 0,
-    **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "to", "sum_to_size", "resize_as"), 1),
-}
+_SHAPE_ONLY = dict.fromkeys(LIKE_FIRST, 0) | dict.fromkeys(LIKE_OTHERS, 1)
 #: Outputs, as (type, number), that are a kernel's scratch memory, with arbitrary contents.
 SCRATCH = frozenset({("mkldnn_rnn_layer", 3)})
 #: Functions that do not repeat themselves on the same arguments, and why.
@@ -33,11 +28,10 @@ _UNREPEATABLE = {
     "linalg_lstsq": "called twice on the same arguments, LAPACK's gelsy (its default driver) "
     "rounds differently"
 }
-_OVERWRITES = frozenset(
-    {"setitem", "copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential",
-     "geometric", "cauchy", "log_normal", "set_data", "index_copy", "masked_scatter", "scatter",
-     "constant", "kaiming_uniform"}
-)  # fmt: skip
+_OVERWRITES = OVERWRITING | {
+    *("setitem", "normal", "uniform", "bernoulli", "random", "exponential", "geometric", "cauchy"),
+    *("log_normal", "set_data", "index_copy", "masked_scatter", "scatter", "constant", "kaiming_uniform"),
+}
 _SUMS = ("addmm", "addmv", "baddbmm", "addbmm", "sparse_addmm")
 _Factors = dict[str, tuple[str, ...]]
 _TWO: _Factors = {"0": ("1",), "1": ("0",)}
@@ -64,10 +58,9 @@ _SELECTS = frozenset({"where", "masked_fill", "masked_select", "setitem", "getit
 #: Positions of the weight and the bias of a normalization in ``torch.nn.functional``; -1 for none.
 _NORMS = {"batch_norm": (3, 4), "instance_norm": (3, 4), "layer_norm": (2, 3), "group_norm": (2, 3),
           "rms_norm": (2, -1)}  # fmt: skip
-_ROUNDS = frozenset(
-    {"sign", "sgn", "floor", "ceil", "round", "trunc", "floordiv", "floor_divide", "heaviside", "threshold",
-     "clamp", "clip", "clamp_min", "clamp_max", "bernoulli"}
-)  # fmt: skip
+_ROUNDS = (
+    ROUNDING | SIGNS | {"heaviside", "threshold", "clamp", "clip", "clamp_min", "clamp_max", "bernoulli"}
+)
 
 
 _WIDEST = 1e5  # greater than any random value that is tried

@@ -7,7 +7,7 @@ in each other's place.
 
 from __future__ import annotations
 
-from ....core.analysis.flops import MOVES
+from ....core.vocabularies.families import MOVES
 from .pairs import Pair, Pairs
 from .sides import Side
 

@@ -154,7 +154,9 @@ def _judge_values(
         pair.isolated_error, allowed = isolated
         pair.proven = pair.isolated_error > allowed
         # From inputs that differ by rounding it may make an infinity of the other sign, or a NaN.
-        pair.is_source = pair.proven or (found.lopsided and not inherited)
+        # On the same inputs it does the same, but the other pass may give it others, or in another order.
+        makes_it = found.lopsided or (beyond and _are_given_others(pairs, pair))
+        pair.is_source = pair.proven or (makes_it and not inherited)
         pair.is_explained = not pair.is_source and not (beyond and inherited)
     pair.verdict = CLOSE if pair.is_explained else DIFFERS
     if pair.is_explained:
@@ -214,6 +216,19 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
             apart = side.depends_on_inputs(row) and not other.has_state(user, side.value(row), allowed)
         found |= numbers if apart else set()
     return sorted(found)
+
+
+def _are_given_others(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two operations have an argument that is another tensor, and not only by rounding."""
+    rows_a, rows_b = (dict(side.graph.parents_by_argument(row)) for side, row in pairs.sides(pair))
+    for i, j in ((rows_a[name], rows_b[name]) for name in rows_a.keys() & rows_b):
+        n, other = pairs.number_of_a[i], pairs.number_of_b[j]
+        x, y = pairs.a.value(i), pairs.b.value(j)
+        if n != other and x is not None and y is not None:
+            allowed = max(pairs[n].rounding_error, pairs[other].rounding_error)
+            if are_apart(x, y, allowed):
+                return True
+    return False
 
 
 def _isolated_error(pairs: Pairs, pair: Pair, y: Elements) -> tuple[float, float] | None:

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from ....core.analysis.flops import MOVES
 from ....core.graph import Graph
 from ....core.vocabularies import KINDS, is_translated
+from ....core.vocabularies.families import MOVES
 from ..values.differences import SAME, difference
 from ..values.elements import Elements
 from .sides import Side

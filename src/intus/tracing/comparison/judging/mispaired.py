@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....core.analysis.flops import MOVES
+from ....core.vocabularies.families import MOVES
 from ..pairing.modules import ModulePair
 from ..values.differences import SAME, difference, same_elements
 from ..values.settings import RECURRENT

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .steps import Step
 
 EQUAL, CLOSE, DIFFERS, SHAPE = "equal", "close", "differs", "shape"
+#: The verdicts of values that differ by no more than rounding explains.
+AGREE = (EQUAL, CLOSE)
 ONLY_A, ONLY_B, UNSAVED = "only in a", "only in b", "not saved"
 _UNKNOWN = float("nan")
 

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.analysis.flops import MOVES
 from ....core.graph import OP
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import (
+    COMPARISONS,
+    DROPOUTS,
+    MAX_POOLS,
+    MOVES,
+    NORMS,
+    OF_BOUNDS,
+    ROUNDING,
+    SIGNS,
+    SOFTMAXES,
+)
 from ...validation.uninitialized import UNINITIALIZED
 from ..pairing.regions import of_inputs
 from ..values.differences import SAME, difference, rounding
@@ -23,18 +33,11 @@ if TYPE_CHECKING:
 
 #: Operations that return the same for many inputs, by the names of PyTorch or ONNX: they hide differences.
 #: Any other may make up for one (``x * 2 / 2``), or is not known to hide it.
-HIDING = frozenset(
-    {"layer_norm", "layer_normalization", "skip_layer_normalization", "simplified_layer_normalization"}
-    | {"batch_norm", "batch_normalization", "group_norm", "group_normalization", "instance_norm"}
-    | {"instance_normalization", "rms_norm", "rms_normalization", "normalize", "local_response_norm"}
-    | {"softmax", "log_softmax", "softmin", "argmax", "argmin", "max", "min", "amax", "amin", "reduce_max"}
-    | {"reduce_min", "relu", "relu6", "clamp", "clip", "clamp_min", "clamp_max", "hardtanh", "hardsigmoid"}
-    | {"hard_sigmoid", "threshold", "hardshrink", "softshrink", "maximum", "minimum", "sign", "round"}
-    | {"floor", "ceil", "trunc", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d", "eq", "ne", "lt", "le"}
-    | {"gt", "ge", "equal", "less", "greater", "less_or_equal", "greater_or_equal", "topk", "sort", "argsort"}
-)
-#: Operations that return what they are given, but in training mode.
-DROPOUTS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"})
+HIDING = NORMS.union(SOFTMAXES, OF_BOUNDS, COMPARISONS, ROUNDING, SIGNS, MAX_POOLS) | {
+    *("skip_layer_normalization", "normalize", "local_response_norm", "relu", "relu6", "threshold"),
+    *("hardsigmoid", "hard_sigmoid", "max_pool", "amax", "amin", "reduce_max", "reduce_min"),
+    *("argmax", "argmin", "topk", "sort", "argsort"),
+}
 
 
 class Side:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ....core.analysis.flops import MOVES
 from ....core.graph import OUTPUT
+from ....core.vocabularies.families import MOVES
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from ..judging.sides import HIDING
 from ..parameters.parameters import UsedParameters

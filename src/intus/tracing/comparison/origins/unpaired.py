@@ -49,7 +49,8 @@ class Unpaired:
         """
         pair = self._pairs[number]
         if pair.is_source:
-            return [] if pair.proven or not inside else [*inside, number]
+            is_alone = pair.proven or not inside or self._is_given_the_same(pair)
+            return [] if is_alone else [*inside, number]
         waiting, region = list(pair.unpaired_parents), set[int]()
         if waiting and pair.other_type and pair.verdict != SHAPE:
             region.add(number)
@@ -61,6 +62,15 @@ class Unpaired:
                 waiting += [n for n in parents if self._pairs[n].verdict in (ONLY_A, ONLY_B)]
         found = self._first_of(number, region) or sorted(region)
         return [n for n in found if not self._is_idle_dropout(self._pairs[n])] or found
+
+    def _is_given_the_same(self, pair: Pair) -> bool:
+        """Return whether both operations of a pair are given the same tensors, which do not differ."""
+        numbers = self._pairs.number_of_a, self._pairs.number_of_b
+        given = [
+            {number[parent] for parent in side.graph.parents(row)}
+            for (side, row), number in zip(self._pairs.sides(pair), numbers, strict=True)
+        ]
+        return given[0] == given[1] != set() and all(self._pairs[n].agrees for n in given[0])
 
     def _first_of(self, number: int, region: set[int]) -> list[int]:
         """Return the part of a region that explains the rest of it, because it ran before.

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ....core.analysis.alignment import in_order
-from ....core.analysis.flops import MOVES
 from ....core.graph import INPLACE, OP, Graph
+from ....core.vocabularies.families import MOVES
 
 #: The relative difference up to which the sums of two tensors are those of the same elements.
 _EQUAL_SUMS = 1e-6

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....core.analysis.alignment import in_order
-from ....core.analysis.flops import MOVES
 from ....core.graph import OP, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import MOVES
 from ..values.differences import SAME, difference
 from ..values.elements import plain
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.analysis.alignment import same_modules
-from ....core.analysis.flops import MOVES
 from ....core.graph import INPUT, OP, OUTPUT, Graph
+from ....core.vocabularies.families import MOVES
 
 if TYPE_CHECKING:
     from ..judging.pairs import Pair, Pairs

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from ....core.analysis.walks import descendants
 from ....core.graph import INPUT, OP, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import SHAPES
 
-#: Operations that read the shape of a tensor and none of its values.
-_OF_SHAPES = frozenset({"shape", "size"})
 #: The largest number of operations of a region on each side, if it is not given.
 _MOST = 200
 
@@ -125,6 +124,6 @@ def of_inputs(graph: Graph) -> set[int]:
     types = common_types(graph)
     found = set(graph.rows_of(INPUT))
     for row in range(len(graph.ops)):
-        if types[int(graph.ops.type[row])] not in _OF_SHAPES and not found.isdisjoint(graph.parents(row)):
+        if types[int(graph.ops.type[row])] not in SHAPES and not found.isdisjoint(graph.parents(row)):
             found.add(row)
     return found

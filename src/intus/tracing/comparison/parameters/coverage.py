@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import ELEMENTWISE
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import INPUT, OP, OUTPUT, Graph, Param
+from ....core.vocabularies.families import CONVOLUTIONS, DROPOUTS, ELEMENTWISE, SOFTMAXES
 from ....viewing.repr_text import listed
+from ..judging.pairs import AGREE
 from ..values.differences import difference, rounding
 from ..values.elements import Elements, plain, value_of
 from .orientation import is_turned
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
     from ...results.trace import Trace
     from ..table import Comparison
 
-_AGREE = ("equal", "close")
 #: Operations whose result has a shape that no value decides, so that Python learns nothing of them by it.
-_OF_FIXED_SHAPE = (ELEMENTWISE - {"where"}) | {
-    *("linear", "matmul", "bmm", "addmm", "conv1d", "conv2d", "conv3d", "softmax", "log_softmax", "dropout"),
-    *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
-    *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
-}
+_OF_FIXED_SHAPE = (
+    (ELEMENTWISE - {"where"})
+    | DROPOUTS
+    | {
+        *("linear", "matmul", "bmm", "addmm", *CONVOLUTIONS, *SOFTMAXES),
+        *("layer_norm", "group_norm", "rms_norm", "mean", "sum", "view", "reshape", "flatten", "transpose"),
+        *("permute", "squeeze", "unsqueeze", "contiguous", "scaled_dot_product_attention"),
+    }
+)
 
 
 #: The axis of the channels of what layers are given and return, by the beginning of their type.
@@ -220,7 +224,7 @@ class _Effects:
                 verdict = None if parent in of_it else self._verdict.get(parent)
                 if verdict is None:
                     waiting.append(parent)
-                elif verdict not in _AGREE:
+                elif verdict not in AGREE:
                     return True
         return False
 
@@ -253,14 +257,14 @@ class _Effects:
         yield from (value for value in values if value is not None)
 
     def _agrees(self, rows: Collection[int]) -> bool:
-        return bool(rows) and all(self._verdict.get(one) in _AGREE for one in rows)
+        return bool(rows) and all(self._verdict.get(one) in AGREE for one in rows)
 
     def _ends(self, row: int) -> Iterator[int]:
         """Yield the first rows on the ways from a row that depend on an input: what is before is constant."""
         waiting, seen = [row], {row}
         while waiting:
             one = waiting.pop()
-            if one in self._of_inputs or self._verdict.get(one) in _AGREE:
+            if one in self._of_inputs or self._verdict.get(one) in AGREE:
                 yield one
                 continue
             following = [n for n in self._graph.children(one) if n in self.live and n not in seen]

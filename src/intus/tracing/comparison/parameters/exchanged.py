@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,17 +28,29 @@ def exchanged(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         b: The second trace.
         other: The row of it that corresponds.
     """
-    used = UsedParameters(a, _beside(a, row), b, _beside(b, other))
-    values = [(one, two, value_of(a, one), value_of(b, two)) for one, two in used.both]
+    both = UsedParameters(a, _beside(a, row), b, _beside(b, other)).both
+    found = values_of_others(a, b, both)
+    is_known = all(value_of(a, one) is not None and value_of(b, two) is not None for one, two in both)
+    return found if found or is_known else [*_returned(a, row, b, other)]
+
+
+def values_of_others(a: Trace, b: Trace, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return which parameters have the values of another of the other pass, as sentences.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The addresses of parameters that correspond.
+    """
+    values = [(one, two, value_of(a, one), value_of(b, two)) for one, two in pairs]
     known = [(one, two, x, y) for one, two, x, y in values if x is not None and y is not None]
     apart = [(one, two, x, y) for one, two, x, y in known if not _are_one(x, y)]
     found = [
         f"{two} of b has the values of {third} of a" for one, two, _, y in apart for third in _has(a, one, y)
     ]
-    found = found or [
+    return found or [
         f"{one} of a has the values of {third} of b" for one, two, x, _ in apart for third in _has(b, two, x)
     ]
-    return found if found or len(known) == len(values) else [*_returned(a, row, b, other)]
 
 
 def _beside(trace: Trace, row: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....core.graph import Graph
+from ....core.vocabularies.families import CONVOLUTIONS
 from ....viewing.repr_text import listed
 from ..values.differences import rounding
 from ..values.elements import Elements, plain, value_of
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Layers that a batch norm is folded into, with the axis of the weight that has the channels of the result.
 _LAYERS = {
-    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d"), 0),
+    **dict.fromkeys(("linear", *CONVOLUTIONS), 0),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1),
 }
 #: Operations on elements that a file may compute in the operation of the layer.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import MOVES
 from ....core.graph import Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import CONVOLUTIONS, MOVES
 from ..values.elements import plain, value_of
 from ..values.settings import arguments
 
@@ -87,7 +87,7 @@ _FLIPS = {
     "dot": ("transpose_a", "transpose_b"),
 }
 #: Convolutions whose kernel has its units first, then the channels; and those that have both last.
-_UNITS_FIRST, _UNITS_LAST = frozenset({"conv", "conv1d", "conv2d", "conv3d"}), frozenset({"Conv2D", "Conv3D"})
+_UNITS_FIRST, _UNITS_LAST = frozenset({"conv", *CONVOLUTIONS}), frozenset({"Conv2D", "Conv3D"})
 #: Transposed convolutions, of which groups are units of the kernel's first axis.
 _TRANSPOSED = frozenset(
     {"conv_transpose", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "Deconvolution"}

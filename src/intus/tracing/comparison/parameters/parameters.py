@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ....core.graph import BUFFER, CONSTANT, Param
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import CONVOLUTIONS
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
@@ -214,9 +215,24 @@ def _as_stored(a: Trace, x: Elements, b: Trace, y: Elements) -> list[Elements]:
     return [] if x.array.size == y.array.size and nearest(x, y) is None else [y]
 
 
-def changed_parameters(
-    a: Trace, b: Trace, modules: Iterable[ModulePair]
-) -> tuple[dict[int, list[str]], set[str], list[str]]:
+class Changed(NamedTuple):
+    """Parameters of a model, compared with those of its export.
+
+    Attributes:
+        sentences: How they differ, by the row of the model that uses them, or the number of rows for one that
+            none uses.
+        pairs: The addresses of those that differ, in the model and in the export, by the same rows.
+        compared: The addresses of those that were compared.
+        unknown: What is said of those that may be others.
+    """
+
+    sentences: dict[int, list[str]]
+    pairs: dict[int, list[tuple[str, str]]]
+    compared: set[str]
+    unknown: list[str]
+
+
+def changed_parameters(a: Trace, b: Trace, modules: Iterable[ModulePair]) -> Changed:
     """Return the parameters of a model that are others in its export, also where that has no effect.
 
     Parameters correspond as in ``UsedParameters``, in modules that both have, and those of recurrent
@@ -226,12 +242,9 @@ def changed_parameters(
         a: The trace of the model.
         b: The trace of the file.
         modules: The modules that correspond to each other.
-
-    Returns:
-        Sentences by the row of ``a`` that uses the parameter, the number of rows for one that none uses; the
-        addresses of the parameters that were compared; and sentences on those that may be others.
     """
     found: dict[int, list[str]] = {}
+    apart: dict[int, list[tuple[str, str]]] = {}
     users: dict[int, int] = {}
     for row, used in sorted(a.graph.row_params.items()):
         for number in used:
@@ -262,16 +275,15 @@ def changed_parameters(
         way = _as_it_is(x) if address in packed else _turn(a, address, b, other, x)
         if sentence := _difference(address, b, other, x, y, way):
             found.setdefault(row, []).append(sentence)
+            apart.setdefault(row, []).append((address, other))
         elif way is None and x.is_square and _difference(address, b, other, x, y, _as_it_is(x)):
             both = _both(address, other)
             unknown.append(f"{both} are transposes of each other, and it is not known how b uses it")
-    return dict(sorted(found.items())), compared, unknown
+    return Changed(dict(sorted(found.items())), apart, compared, unknown)
 
 
 #: Operations whose parameter an export stores as it is, but for the order of its axes.
-_DIRECT = frozenset(
-    {"linear", "conv1d", "conv2d", "conv3d", "addmm", "embedding", "layer_norm", "group_norm"}
-)
+_DIRECT = frozenset({"linear", *CONVOLUTIONS, "addmm", "embedding", "layer_norm", "group_norm"})
 
 
 def _partners_inside(a: Trace, call: int, b: Trace, other: int) -> list[tuple[str, str]]:

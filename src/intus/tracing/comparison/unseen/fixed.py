@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ....core.analysis.walks import ancestors
 from ....core.graph import INPLACE, INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import LIKE_FIRST, LIKE_OTHERS, OVERWRITING, RESHAPES, SHAPES, VIEWS
 from ....viewing.repr_text import listed
 from ..values.differences import same_elements
 from ..values.elements import Elements
@@ -23,21 +26,10 @@ from .passes import Pass, placed
 if TYPE_CHECKING:
     from ...results.trace import Conditional, Trace
 
-#: Operations that read no value of what they are given, and those that read none of the first or the others.
-_OF_SHAPES = frozenset({"shape", "size", "broadcast_tensors", "meshgrid"})
-_NOT_OF_FIRST = frozenset(
-    {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like"}
-    | {"new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "copy", "copy_", "fill", "fill_"}
-    | {"zero", "zero_"}
-)
-#: Operations that return views of a tensor or of a part of it, into which a later operation may write.
-_VIEWS = frozenset(
-    {"getitem", "select", "slice", "narrow", "unbind", "split", "split_with_sizes", "chunk", "tensor_split"}
-    | {"diagonal", "as_strided", "unfold", "view", "view_as", "reshape", "reshape_as", "flatten", "unflatten"}
-    | {"transpose", "t", "T", "mT", "permute", "movedim", "swapaxes", "swapdims", "squeeze", "unsqueeze"}
-    | {"detach", "alias", "data", "real", "imag", "view_as_real", "view_as_complex"}
-)
-_OF_FIRST = frozenset({"expand_as", "view_as", "reshape_as", "type_as", "resize_as", "broadcast_like"})
+#: Operations that may return a view of a part of a tensor, into which a later operation may write.
+_PARTS = VIEWS | RESHAPES | {"getitem", "data"}
+#: Operations that return each of the tensors that they are given, in their order.
+_EACH = frozenset({"broadcast_tensors", "meshgrid"})
 
 
 def sources(graph: Graph) -> list[frozenset[int]]:
@@ -52,14 +44,24 @@ def sources(graph: Graph) -> list[frozenset[int]]:
         if graph.ops.kind[row] == INPUT:
             found.append(frozenset([row]))
             continue
-        if kind in _OF_SHAPES:
+        if kind in SHAPES:
             parents = []
-        elif kind in _NOT_OF_FIRST and not _is_of_part(graph, types, row):
+        elif kind in _EACH:
+            parents = _own_parent(graph, row) or parents
+        elif kind in LIKE_FIRST | OVERWRITING and not _is_of_part(graph, types, row):
             parents = parents[1:]
-        elif kind in _OF_FIRST:
+        elif kind in LIKE_OTHERS:
             parents = parents[:1]
         found.append(frozenset[int]().union(*(found[parent] for parent in parents)))
     return found
+
+
+def _own_parent(graph: Graph, row: int) -> list[int]:
+    """Return the argument whose place among the arguments is that of a row among the results, in a list."""
+    event = int(graph.ops.event[row])
+    results = np.flatnonzero(graph.ops.event == event).tolist() if event >= 0 else []
+    given = [parent for _, parent in graph.parents_by_argument(row)]
+    return [given[results.index(row)]] if len(results) == len(given) else []
 
 
 def _is_of_part(graph: Graph, types: Sequence[str], row: int) -> bool:
@@ -67,7 +69,7 @@ def _is_of_part(graph: Graph, types: Sequence[str], row: int) -> bool:
     if not graph.ops.flags[row] & INPLACE:
         return False
     (row, *_) = graph.parents(row) or [row]
-    while types[int(graph.ops.type[row])] in _VIEWS and (parents := graph.parents(row)):
+    while types[int(graph.ops.type[row])] in _PARTS and (parents := graph.parents(row)):
         (parent, *_) = parents
         if graph.ops.flags[parent] & INPLACE or _size(graph, parent) != _size(graph, row):
             return True

@@ -14,13 +14,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ....core.graph import INPUT
+from ....core.vocabularies.families import COMPARISONS
 from ....viewing.repr_text import listed
 from ..pairing.regions import Region
 from ..values.differences import same_elements
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
 from .other_numbers import can_be_run
-from .passes import COMPARISONS, NEUTRAL, Both, Pass
+from .passes import NEUTRAL, Both, Pass
 from .ways import bounds_of_one, epsilons_elsewhere, other_ways
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..origins.idle import draws_at_random
 from ..pairing.regions import Region, Regions
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 #: The relative difference up to which two passes agree where an operation of one alone has an effect.
 #: Smaller than ``SAME``, because here it is to be shown that nothing differs.
 _SHOWN = SAME / 10
-#: Operations that choose between tensors.
-_CHOICES = frozenset({"where", "select_n"})
 #: Operations of a file of which the branch that was taken, or the last iteration, is run again.
 _DECIDING = frozenset({"if", "loop", "scan", "cond", "while_loop"})
 #: How many tensors are left out at most, before which it is looked for where they do.
@@ -212,7 +210,7 @@ class _Probe:
     def shows(self, one: Unseen, pairs: Iterable[tuple[int, int]]) -> bool:
         """Return whether both passes agree where a choice of one alone has an effect."""
         graph = (self._a if one.side == "a" else self._b).graph
-        if common_types(graph)[int(graph.ops.type[one.row])] not in _CHOICES:
+        if common_types(graph)[int(graph.ops.type[one.row])] != "where":
             return False
         for i, j in pairs:
             region = self._region(i, j) if (i if one.side == "a" else j) >= one.row else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from ....core.analysis.flops import MOVES
+from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..parameters.parameters import UsedParameters
 from .passes import NEUTRAL, Both, Pass

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.graph import OP, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import CASTS, COMPARISONS, ELEMENTWISE, MOVES, OF_BOUNDS, ROUNDING, SIGNS
 from ..pairing.regions import Region, Regions, of_inputs
 from ..parameters.coverage import module_of
 from ..values.differences import difference, rounding
@@ -31,30 +31,13 @@ _SCALING = frozenset({"leaky_relu", "elu", "celu", "selu", "rrelu", "softplus"})
 _AT_ZERO = frozenset({"leaky_relu", "prelu", "elu", "celu", "selu"})
 #: Operations that return one of several tensors, element by element.
 _CHOICES = frozenset({"where", "maximum", "minimum", "max", "min"})
-#: Operations of which a number is a bound: the cases of what they compute begin there.
-OF_BOUNDS = frozenset(
-    {"maximum", "minimum", "fmax", "fmin", "max", "min", "clamp", "clamp_min", "clamp_max", "clip"}
-    | {"hardtanh", "hardshrink", "softshrink"}
-)
 #: Numbers among the arguments of operations on each element that are no operands.
 _NO_OPERANDS = frozenset({"dim", "fmod", "to", "saturate", "decimals"})
-#: Comparisons, with one name for those that differ where two numbers are equal, or never.
-COMPARISONS = {
-    **dict.fromkeys(("lt", "gt", "less", "greater"), "strict"),
-    **dict.fromkeys(
-        ("le", "ge", "less_or_equal", "less_equal", "greater_or_equal", "greater_equal"), "not strict"
-    ),
-    **dict.fromkeys(("eq", "equal"), "equal"),
-    **dict.fromkeys(("ne", "not_equal"), "unequal"),
-}
 #: Operations that return the same for many numbers, whichever these are.
-_COARSE = COMPARISONS.keys() | {
-    *("argmax", "argmin", "argsort", "sign", "sgn", "floor", "ceil", "round", "trunc", "any", "all"),
-    *("floordiv", "floor_divide", "mod", "remainder", "fmod"),
+_COARSE = ROUNDING.union(SIGNS, COMPARISONS) | {
+    *("argmax", "argmin", "argsort", "any", "all", "mod", "remainder", "fmod"),
     *("isnan", "is_nan", "isinf", "is_inf", "isfinite"),
 }
-#: Operations that round numbers if they return whole ones.
-_CASTS = frozenset({"cast", "to", "type", "long", "int", "short", "bool", "astype", "convert_element_type"})
 #: The epsilons of PyTorch's functions that have no signature to read them from.
 _EPSILONS = {
     "cosine_similarity": {"eps": "1e-08"},
@@ -149,13 +132,13 @@ class Pass:
     def is_coarse(self, row: int) -> bool:
         """Return whether an operation returns the same for many numbers."""
         kind, is_whole = self.kind(row), "float" not in self.dtype(row)
-        if kind in _CASTS:
+        if kind in CASTS:
             return self.truncates(row)
         return kind in _COARSE or (is_whole and kind in ("div", "divide"))
 
     def truncates(self, row: int) -> bool:
         """Return whether an operation is a cast that makes whole numbers of fractions."""
-        is_cast = self.kind(row) in _CASTS and "float" not in self.dtype(row)
+        is_cast = self.kind(row) in CASTS and "float" not in self.dtype(row)
         return is_cast and any("float" in self.dtype(one) for one in self.graph.parents(row))
 
     def constants(self, row: int, *, is_end: bool) -> Iterator[Constant]:

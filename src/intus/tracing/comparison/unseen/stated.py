@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....core.analysis.flops import MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..parameters.coverage import module_of
 from ..values.elements import eps_of

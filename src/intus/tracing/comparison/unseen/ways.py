@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 
-from ....core.analysis.flops import MOVES
+from ....core.vocabularies.families import COMPARISONS, MOVES, OF_BOUNDS
 from ..pairing.regions import Region
 from ..values.differences import same_elements
 from ..values.settings import arguments, bounds, common, number_of
-from .passes import OF_BOUNDS, Pass
+from .passes import NEUTRAL, Pass
 from .without_effect import FORMULAS, is_bent
 
 _DOWN, _ZERO = "down", "toward zero"
@@ -28,10 +28,7 @@ _ROUND = {
 }
 _MODES = {"'floor'": _DOWN, "'trunc'": _ZERO}
 #: Operations by which a pass may choose between directions, or mend one.
-_CHOOSE = frozenset(
-    {"where", "select", "less", "less_equal", "less_or_equal", "greater", "greater_equal", "greater_or_equal"}
-    | {"lt", "le", "gt", "ge", "equal", "eq", "ne", "not_equal", "neg", "bitwise_or", "bitwise_and"}
-)
+_CHOOSE = COMPARISONS.keys() | {"where", "select", "neg", "bitwise_or", "bitwise_and"}
 #: Operations that keep small results, with those whose logarithm does not.
 _LOGARITHM_OF = {"log_sigmoid": "sigmoid", "logsigmoid": "sigmoid", "log_softmax": "softmax"}
 _LARGEST_EPSILON = 0.02
@@ -40,7 +37,7 @@ _BENT = frozenset(
     {"relu", "relu6", "leaky_relu", "elu", "selu", "celu", "hardtanh", "clamp", "clip", "threshold"}
     | {"hardsigmoid", "hard_sigmoid", "hardswish", "hard_swish", "hardshrink", "softshrink"}
 )
-_AFFINE = frozenset({"add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide"})
+_AFFINE = NEUTRAL.keys() - {"pow"}
 #: Operations that one formula defines for all numbers.
 _PLAIN = FORMULAS | _AFFINE | MOVES | frozenset({"pow", "linear", "matmul", "dot_general"})
 

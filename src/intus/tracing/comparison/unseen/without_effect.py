@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ....core.analysis.flops import ELEMENTWISE, MOVES
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
-from ..judging.sides import DROPOUTS
+from ....core.vocabularies.families import DROPOUTS, ELEMENTWISE, MOVES
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
 from ..values.ranges import Ranges
@@ -26,23 +25,10 @@ if TYPE_CHECKING:
     from ...results.trace import Trace
 
 #: Operations that leave every input as it is, if their other operands are constants for which they do.
-_BY_OPERANDS = frozenset(
-    {
-        "add",
-        "add_to_channels",
-        "sub",
-        "rsub",
-        "mul",
-        "multiply",
-        "div",
-        "divide",
-        "true_divide",
-        "subtract",
-        "pow",
-        "where",
-    }
-    | {"masked_fill", "and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or", "addcmul"}
-)
+_BY_OPERANDS = NEUTRAL.keys() | {
+    *("add_to_channels", "where", "masked_fill", "addcmul", "addcdiv"),
+    *("and", "or", "logical_and", "logical_or", "bitwise_and", "bitwise_or"),
+}
 #: Operations that one formula defines for all numbers: they include no bound, no choice and no rounding.
 FORMULAS = frozenset(
     {"acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "deg2rad", "erf"}
@@ -51,7 +37,7 @@ FORMULAS = frozenset(
     | {"sqrt", "square", "squared_difference", "swish", "tan", "tanh", "tanhshrink"}
 )
 #: Operations on each element that may include others.
-_MAY_INCLUDE = (ELEMENTWISE | {"lerp"}) - _BY_OPERANDS
+_MAY_INCLUDE = ELEMENTWISE - _BY_OPERANDS
 #: Operations that return no negative number, and those that return none of no negative numbers.
 _NOT_NEGATIVE = frozenset(
     {"square", "squared_difference", "abs", "exp", "var", "std", "norm", "vector_norm"}

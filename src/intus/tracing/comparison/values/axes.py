@@ -10,6 +10,7 @@ import numpy as np
 
 from ....core.graph import INPUT
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import SOFTMAXES
 from ....viewing.repr_text import listed
 from .differences import SAME, difference
 from .elements import plain
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
     from ...results.trace import Trace
 
 #: Operations along axes, by the names of PyTorch or ONNX.
-_ALONG = frozenset(
-    {"softmax", "log_softmax", "softmin", "sum", "mean", "prod", "amax", "amin", "max", "min", "all", "any"}
+_ALONG = (
+    SOFTMAXES
+    | {"sum", "mean", "prod", "amax", "amin", "max", "min", "all", "any"}
     | {"argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin"}
     | {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"}
 )
-#: Those that are along the last axis if none is given.
-_LAST = frozenset({"softmax", "log_softmax", "softmin"})
 _NAMES = ("dim", "axis", "axes", "reduction_indices", "dimension")
 
 
@@ -82,7 +82,7 @@ def _along(trace: Trace, rows: Iterable[int]) -> Iterator[_Along]:
         if kind not in _ALONG or not parents:
             continue
         given, rank = common(graph, row, arguments(graph.setting(row))), len(_shape(trace, parents[0]))
-        text = next((given[name] for name in _NAMES if name in given), "-1" if kind in _LAST else "None")
+        text = next((given[name] for name in _NAMES if name in given), "-1" if kind in SOFTMAXES else "None")
         try:
             found = ast.literal_eval(text)
         except (ValueError, SyntaxError):

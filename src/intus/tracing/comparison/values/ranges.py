@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ....core.analysis.flops import MOVES
 from ....core.graph import INPUT, OP
 from ....core.vocabularies import common_types
+from ....core.vocabularies.families import AVERAGE_POOLS, DROPOUTS, MAX_POOLS, MOVES
 from .elements import plain
 from .settings import arguments, bounds, number_of
 
@@ -27,18 +27,13 @@ _RANGES = {
     **dict.fromkeys(("reduce_sum_square", "cdist", "var_mean", "std_mean"), _NOT_NEGATIVE),
 }
 #: Operations that return no number outside of the range of what they are given.
-_WITHIN = MOVES | frozenset(
-    {
-        *("mean", "reduce_mean", "nanmean", "max", "min"),
-        *("amax", "amin", "reduce_max", "reduce_min", "cummax"),
-        *("cummin", "sort", "topk", "maximum", "minimum"),
-        *("where", "masked_fill", "dropout", "dropout1d", "dropout2d"),
-        *("dropout3d", "max_pool", "max_pool1d", "max_pool2d", "max_pool3d"),
-        *("average_pool", "avg_pool1d", "avg_pool2d", "avg_pool3d", "global_average_pool"),
-        *("global_max_pool", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
-        *("adaptive_max_pool1d", "adaptive_max_pool2d", "median", "lerp"),
-    }
-)
+_WITHIN = MOVES.union(DROPOUTS, MAX_POOLS, AVERAGE_POOLS) | {
+    *("mean", "reduce_mean", "nanmean", "max", "min", "amax", "amin", "reduce_max", "reduce_min"),
+    *("cummax", "cummin", "sort", "topk", "maximum", "minimum", "where", "masked_fill"),
+    *("max_pool", "average_pool", "global_average_pool", "global_max_pool"),
+    *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "median", "lerp"),
+}
 #: Operations that make no negative number of numbers that are not negative.
 _GROWING = frozenset(
     ("add", "mul", "multiply", "div", "divide", "true_divide", "sum", "reduce_sum", "cumsum", "matmul", "pow")

@@ -12,6 +12,7 @@ from typing import Any
 
 from ....core.graph import Graph
 from ....core.vocabularies import common_types, is_translated
+from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS
 from ....viewing.repr_text import listed
 
 #: Arguments without effect in evaluation mode.
@@ -43,11 +44,11 @@ _CONV, _BINARY, _ALONG = ("stride", "padding", "dilation", "groups"), ("other",)
 _POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 #: The names of PyTorch for arguments that are given by position, after those that are tensors.
 _POSITIONS = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONV),
+    **dict.fromkeys(CONVOLUTIONS, _CONV),
     **dict.fromkeys(("add", "sub", "mul", "div", "pow", "true_divide", "maximum", "minimum"), _BINARY),
     **dict.fromkeys(("softmax", "log_softmax", "cat", "cumsum", "mean", "sum", "amax", "amin"), _ALONG),
-    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), ("kernel_size",)),
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _POOL),
+    **dict.fromkeys(MAX_POOLS, ("kernel_size",)),
+    **dict.fromkeys(AVERAGE_POOLS, _POOL),
     "pad": ("pad", "mode", "value"),
     "clamp": ("min", "max"),
     "clamp_min": ("min",),
@@ -113,7 +114,7 @@ _MXNET = {
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 #: What operations do by default that they may be told to do otherwise, where their framework leaves it out.
 _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
-    "torch": {f"avg_pool{axes}d": {"count_include_pad": "True"} for axes in (1, 2, 3)},
+    "torch": {pool: {"count_include_pad": "True"} for pool in AVERAGE_POOLS},
     "ONNX": {
         "average_pool": {"count_include_pad": "0"},
         "pad": {"mode": "'constant'"},
@@ -129,9 +130,9 @@ _UPSAMPLING = re.compile(r"upsample_([a-z]+)\dd")
 _BOUNDS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 #: The types of ONNX for operations of PyTorch whose arguments mean the same under these names.
 _ONNX_TYPES = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "conv"),
-    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), "max_pool"),
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), "average_pool"),
+    **dict.fromkeys(CONVOLUTIONS, "conv"),
+    **dict.fromkeys(MAX_POOLS, "max_pool"),
+    **dict.fromkeys(AVERAGE_POOLS, "average_pool"),
     "cat": "concat",
     "mean": "reduce_mean",
     "sum": "reduce_sum",

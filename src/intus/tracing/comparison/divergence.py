@@ -1,0 +1,303 @@
+"""Find which operation makes two passes diverge first, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...core.graph import BUFFER, OP, Graph
+from ...core.vocabularies import KINDS, common_types, is_translated
+from ...core.vocabularies.families import MOVES
+from ..results.op import Op
+from .parameters.exchanged import exchanged
+from .parameters.parameters import COMBINED, UsedParameters
+from .reasons import drawn, reasons
+from .values.axes import different_axes
+from .values.differences import difference
+from .values.elements import plain
+from .values.settings import different_constants, different_settings, whole_numbers
+from .values.windows import different_windows
+
+if TYPE_CHECKING:
+    from ..results.trace import Trace
+    from .judging.pairs import Pair
+    from .origins.origins import Origin
+
+
+def divergence(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> dict[str, Any] | None:
+    """Return the first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows, with what was found.
+        origins: Where differences originate.
+
+    Returns:
+        The operation; None if there is none. Of operations that the passes do otherwise, it is the last.
+    """
+    return _Divergence(a, b, pairs).of(origins[0]) if origins else None
+
+
+class _Divergence:
+    """Finds why two passes diverge at a place.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows, with what was found.
+    """
+
+    def __init__(self, a: Trace, b: Trace, pairs: list[Pair]) -> None:
+        self.a, self.b, self.pairs = a, b, pairs
+
+    def _labels(self, numbers: Iterable[int]) -> tuple[list[str], list[str]]:
+        """Return the labels of some pairs in ``a`` and in ``b``."""
+        found = [self.pairs[number] for number in numbers]
+        labels_a = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
+        return labels_a, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
+
+    def of(self, origin: Origin) -> dict[str, Any]:
+        """Return the operation that makes a difference, and why.
+
+        Args:
+            origin: Where the difference originates.
+        """
+        number, region = origin
+        pair = self.pairs[number]
+        labels_a, labels_b = self._labels(region or [number])
+        op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
+        if labels_a and labels_b:
+            inside = {self.pairs[n].a for n in region}
+            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row, inside))
+        return {
+            "a": op.label if labels_a else "",
+            "b": labels_b[-1] if labels_b else "",
+            "module": op.module or self._module_of_b(labels_b),
+            "why": [*(self._why_region(region, pair) if region else self._why(pair)), *self._exchanged(pair)],
+        }
+
+    def _exchanged(self, pair: Pair) -> list[str]:
+        """Return which values of another layer, or under another name, make a pair differ."""
+        is_op = pair.has_both and self.a.graph.ops.kind[pair.a] == OP == self.b.graph.ops.kind[pair.b]
+        return exchanged(self.a, pair.a, self.b, pair.b) if is_op else []
+
+    def _module_of_b(self, labels: list[str]) -> str:
+        """Return the module of b's last operation if a has none such: it computes outside of all modules."""
+        address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
+        return "" if address in {module.address for module in self.a.graph.modules} else address
+
+    def _why_region(self, region: list[int], pair: Pair) -> list[str]:
+        """Return how operations that correspond as a whole differ, which led to a pair."""
+        found = [self.pairs[number] for number in region]
+        kinds_a, kinds_b = self.a.graph.ops.kind, self.b.graph.ops.kind
+        rows_a = [pair.a for pair in found if pair.a >= 0 and kinds_a[pair.a] == OP]
+        rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
+        if drops := drawn(self.a, rows_a, self.b, rows_b):
+            return drops
+        settings = self._settings(rows_a, rows_b, self._buffers(found)) or self._constants_of_module(pair)
+        computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
+        one_each = len(computing) == len(others) == 1
+        if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
+            return settings
+        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
+
+    def _constants_of_module(self, pair: Pair) -> list[str]:
+        """Return how the constants of the modules around a pair differ, if these have none inside of them.
+
+        A module that computes a variance in another way has steps that differ before those with the constant.
+        For passes of other frameworks than PyTorch, whose steps are primitives.
+        """
+        sides = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        if min(pair.a, pair.b) < 0 or not all(is_translated(graph) for graph, _ in sides):
+            return []
+        rows = []
+        for graph, row in sides:
+            call = int(graph.ops.call[row])
+            inside = (
+                range(int(graph.calls.start[call]), int(graph.calls.stop[call])) if call >= 0 else range(0)
+            )
+            if not inside or any(int(graph.ops.call[one]) != call for one in inside):
+                return []
+            rows.append(inside)
+        return different_constants(self.a.graph, rows[0], self.b.graph, rows[1])
+
+    def _buffers(self, found: list[Pair]) -> list[str]:
+        """Return how the buffers without a partner differ, if a region has one on each side."""
+        rows = [pair.a for pair in found if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == BUFFER]
+        others = [pair.b for pair in found if pair.b >= 0 and self.b.graph.ops.kind[pair.b] == BUFFER]
+        if len(rows) != 1 or len(others) != 1:
+            return []
+        x, y = plain(self.a.values.get(rows[0])), plain(self.b.values.get(others[0]))
+        if x is None or y is None or x.array.shape != y.array.shape or not x.array.any():
+            return []
+        apart = difference(x, y).relative
+        one, other = self.a.graph.state_address(rows[0]), self.b.graph.state_address(others[0])
+        return [f"{one} of a and {other} of b differ by {apart:.2g} of their norm"] if apart else []
+
+    def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
+        """Return how the state and constants of operations that correspond as a whole differ."""
+        graphs = self.a.graph, self.b.graph
+        used = UsedParameters(self.a, rows_a, self.b, rows_b)
+        why = [
+            *buffers,
+            *used.different(),
+            *different_constants(graphs[0], rows_a, graphs[1], rows_b),
+        ]
+        if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
+            why += different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
+        if self._are_translated() or (not why and any(map(is_translated, graphs))):
+            why += different_windows(graphs[0], rows_a, graphs[1], rows_b)
+            why += different_axes(self.a, rows_a, self.b, rows_b)
+        is_known = any(not reason.startswith(COMBINED) for reason in why)
+        why = why or used.unknown()
+        is_known = is_known or graphs[0].facts.get("framework") == graphs[1].facts.get("framework")
+        return why if is_known else [*why, *whole_numbers(graphs[0], rows_a, graphs[1], rows_b)]
+
+    def _are_translated(self) -> bool:
+        """Return whether the passes are of two frameworks, of which one has other names and settings."""
+        graphs = self.a.graph, self.b.graph
+        frameworks = {graph.facts.get("framework") for graph in graphs}
+        return len(frameworks) == 2 and any(map(is_translated, graphs))
+
+    def _computed(self, row: int, other: int, inside: Collection[int]) -> int:
+        """Return the row of a that computed a value in the module in which b did.
+
+        A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
+        the result of what is before it: of the layer, or of code of the parent.
+
+        Args:
+            row: A row of a.
+            other: The row of b that corresponds to it; -1 for none.
+            inside: The rows of a that b computes otherwise.
+        """
+        module = Op(self.b, other).module if other >= 0 else None
+        for parent in self.a.graph.parents(row):
+            one, two = (plain(self.a.values.get(at)) for at in (row, parent))
+            if one is None or two is None or not one.equals(two):
+                continue
+            if module:
+                is_before = Op(self.a, row).module != module == Op(self.a, parent).module
+            else:
+                is_before = parent in inside
+            if is_before:
+                return self._computed(parent, other, inside)
+        return row
+
+    def _why(self, pair: Pair) -> list[str]:
+        one, other = Op(self.a, pair.a), Op(self.b, pair.b)
+        why = reasons(self.a, pair.a, self.b, pair.b)
+        if one.type != other.type:
+            found = different_constants(self.a.graph, [pair.a], self.b.graph, [pair.b])
+            why = [*why, *(found or self._foreign(pair, why) or self._constants_of_module(pair))]
+            is_one_kind = _are_one_kind(self.a.graph, pair.a, self.b.graph, pair.b)
+            if not why and is_one_kind and pair.verdict != "shape":
+                why = self._other_inputs(pair)
+            if not why or not is_one_kind:
+                why.insert(0, f"it is {one.type} in a, {other.type} in b")
+        else:
+            why = [*why, *self._foreign(pair, why)]
+        if pair.verdict == "shape":
+            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
+        return why or self._other_inputs(pair)
+
+    def _other_inputs(self, pair: Pair) -> list[str]:
+        """Return which tensors two operations of one kind are given, if these do not correspond.
+
+        Nothing is said if one of them has no counterpart, which may be the same tensor in another shape, or
+        if the counterparts have the same elements.
+        """
+        partner = {one.a: one.b for one in self.pairs if one.difference is not None}
+        graphs = self.a.graph, self.b.graph
+        given = [
+            [row for _, row in graph.parents_by_argument(one)]
+            for graph, one in zip(graphs, (pair.a, pair.b), strict=True)
+        ]
+        expected = [partner.get(row, -1) for row in given[0]]
+        if -1 in expected or len(expected) != len(given[1]) or not {*given[1]} <= {*partner.values()}:
+            return []
+        is_same = sorted(expected) == sorted(given[1])
+        if is_same and _kind(graphs[0], pair.a) not in _ORDERED:
+            return []
+        values = [plain(self.b.values.get(row)) for row in (*expected, *given[1])]
+        known = [value for value in values if value is not None]
+        count = len(expected)
+        if len(known) < 2 * count or all(
+            x.array.shape == y.array.shape and x.equals(y)
+            for x, y in zip(known[:count], known[count:], strict=True)
+        ):
+            return []
+        names = [
+            ", ".join(graph.label(row) for row in rows) for graph, rows in zip(graphs, given, strict=True)
+        ]
+        what = "in another order" if is_same else "others"
+        return [f"its inputs are {what}: {names[0]} in a, {names[1]} in b"]
+
+    def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
+        """Return how the settings of operations of two frameworks differ, if nothing else is known to.
+
+        Those of which the notation is translated may differ besides parameters.
+        """
+        is_foreign = self._are_translated() or (not why and is_translated(self.a.graph))
+        if is_foreign and self.a.graph.ops.kind[pair.a] == OP:
+            return [one for one in self._settings([pair.a], [pair.b]) if one not in why]
+        is_one_framework = self.a.graph.facts.get("framework") == self.b.graph.facts.get("framework")
+        return (
+            [] if why or is_one_framework or pair.verdict == "shape" else self._settings([pair.a], [pair.b])
+        )
+
+
+#: Operations that return something else for their inputs in another order.
+_ORDERED = frozenset(
+    {"sub", "subtract", "div", "divide", "true_divide", "floordiv", "floor_divide", "remainder", "fmod"}
+    | {"mod", "pow", "float_power", "atan2", "matmul", "bmm", "batch_dot", "cat", "stack", "hstack", "vstack"}
+    | {"dstack", "column_stack"}
+)
+
+
+def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
+    """Return whether two rows are the same operation, whatever their frameworks call it."""
+    return _kind(a, row) == _kind(b, other) != ""
+
+
+def _kind(graph: Graph, row: int) -> str:
+    """Return the name of an operation that it has in every framework; ``""`` if it is unknown."""
+    kind = common_types(graph)[int(graph.ops.type[row])]
+    return KINDS.get(kind, kind)
+
+
+def _computing(graph: Graph, rows: list[int]) -> list[int]:
+    """Return the rows whose operations do not only move elements, nor only add a bias to the result."""
+    types = common_types(graph)
+    kinds = {row: types[int(graph.ops.type[row])] for row in rows}
+    found = [row for row in rows if kinds[row] not in MOVES]
+    return [row for row in found if len(found) == 1 or not _adds_bias(graph, row, kinds)]
+
+
+def _adds_bias(graph: Graph, row: int, kinds: Mapping[int, str]) -> bool:
+    """Return whether an operation adds a parameter to the result of another of some rows."""
+    is_sum = KINDS.get(kinds[row], kinds[row]) == "add"
+    return is_sum and bool(graph.row_params.get(row)) and any(one in kinds for one in graph.parents(row))
+
+
+def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> list[str]:
+    """Return the sentence for operations that only one pass ran, with the setting of a single one."""
+    names_a, names_b = (
+        _named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b))
+    )
+    if names_a and names_b:
+        return [f"a runs {names_a} where b runs {names_b}"]
+    graph, rows, name = (a, rows_a, "a") if names_a else (b, rows_b, "b")
+    setting = graph.setting(rows[0]) if len(rows) == 1 else ""
+    return [f"{names_a or names_b}{f' ({setting})' if setting else ''} ran only in {name}"]
+
+
+def _named(labels: list[str], most: int = 12) -> str:
+    """Join labels with commas; of many only the first and the last.
+
+    >>> _named(["a", "b", "c", "d"], most=3)
+    'a, b … d (4 operations)'
+    """
+    if len(labels) <= most:
+        return ", ".join(labels)
+    return f"{', '.join(labels[: most - 1])} … {labels[-1]} ({len(labels)} operations)"
