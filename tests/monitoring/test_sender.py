@@ -74,6 +74,23 @@ def test_requests_are_numbered_and_keep_order(server):
     assert [envelope["seq"] for _, envelope in server.batches()] == [1, 2]
 
 
+def test_end_of_a_model_is_told_though_the_last_request_is_under_way(server):
+    """Before, it waited for another request: the last epoch had no scores, and a notice no place."""
+    sender = Sender("127.0.0.1", server.port, MB)
+    assert give(sender, 0)
+    assert sender.drain(5)
+    server.delay = 0.5
+    assert give(sender, 1)
+    while sender._jobs[0].epoch_counts is None:
+        time.sleep(0.001)
+    sender.tell(EpochKey("r", "m", None), [{"code": "x", "text": "A note.", "level": "info"}])
+    sender.close_model("r", "m")
+    assert sender.drain(10)
+    rows = [row for _, envelope in server.batches() for row in envelope["epochs"]]
+    assert [row["left"] for row in rows] == [False, False, True]
+    assert [len(row["notes"]) for row in rows] == [0, 0, 1]
+
+
 def test_large_pass_is_split(server, monkeypatch):
     monkeypatch.setattr("intus.monitoring.sender.BATCH_BYTES", 8000)
     sender = Sender("127.0.0.1", server.port, MB)

@@ -312,9 +312,13 @@ class Sender:
             self._send_counts()
 
     def _send_counts(self) -> None:
-        """Report changed counts without records; if the server never answered, only notes."""
+        """Report changed counts, unless records that wait will; if the server never answered, only notes.
+
+        A request under way has what was counted when it was encoded.
+        """
         wanted = self._ever_answered or self._sent_counts.has_notes()
-        if wanted and not self._jobs and self._sent_counts.unacknowledged():
+        will_be_told = any(job.path == "/records" and job.epoch_counts is None for job in self._jobs)
+        if wanted and not will_be_told and self._sent_counts.unacknowledged():
             self._push(self._batch([]))
 
     def send(
