@@ -74,21 +74,44 @@ def test_requests_are_numbered_and_keep_order(server):
     assert [envelope["seq"] for _, envelope in server.batches()] == [1, 2]
 
 
-def test_end_of_a_model_is_told_though_the_last_request_is_under_way(server):
-    """Before, it waited for another request: the last epoch had no scores, and a notice no place."""
+def test_notes_are_sent_though_the_last_request_is_under_way(server):
+    """Before, ``flush`` did not wait for them: they came with the next records, if any did."""
     sender = Sender("127.0.0.1", server.port, MB)
-    assert give(sender, 0)
-    assert sender.drain(5)
     server.delay = 0.5
-    assert give(sender, 1)
+    assert give(sender, 0)
     while sender._jobs[0].epoch_counts is None:
         time.sleep(0.001)
     sender.tell(EpochKey("r", "m", None), [{"code": "x", "text": "A note.", "level": "info"}])
-    sender.close_model("r", "m")
     assert sender.drain(10)
     rows = [row for _, envelope in server.batches() for row in envelope["epochs"]]
-    assert [row["left"] for row in rows] == [False, False, True]
-    assert [len(row["notes"]) for row in rows] == [0, 0, 1]
+    assert [len(row["notes"]) for row in rows] == [0, 1]
+
+
+def test_notes_of_a_model_wait_for_its_first_records(server):
+    """Before, they could come with the last records of another model, when the server knew no such run."""
+    sender = Sender("127.0.0.1", server.port, MB)
+    server.delay = 0.2
+    assert give(sender, 0)
+    assert give(sender, 1)
+    sender.tell(EpochKey("other", "m", 1), [{"code": "x", "text": "A note.", "level": "info"}])
+    while sender._jobs:
+        time.sleep(0.001)
+    assert not [row for _, envelope in server.batches() for row in envelope["epochs"] if row["notes"]]
+    assert sender.reserve(4000)
+    sender.gather(Record(np.zeros((1, 1000), np.float32), "fc1", run="other", model="m", epoch=1), 4000)
+    assert sender.drain(5)
+    (records, envelope) = server.batches()[-1]
+    assert [one.run for one in records] == ["other"]
+    assert [row["notes"][0]["text"] for row in envelope["epochs"]] == ["A note."]
+
+
+def test_notes_of_a_model_without_records_are_sent_at_a_flush(server):
+    sender = Sender("127.0.0.1", server.port, MB)
+    assert give(sender, 0)
+    sender.tell(EpochKey("other", "m", 1), [{"code": "x", "text": "A note.", "level": "info"}])
+    assert sender.drain(5)
+    rows = [row for _, envelope in server.batches() for row in envelope["epochs"]]
+    assert [(row["run"], len(row["notes"])) for row in rows if row["notes"]] == [("other", 1)]
 
 
 def test_large_pass_is_split(server, monkeypatch):

@@ -232,8 +232,8 @@ class Sender:
         if batch.records:
             self._push(self._batch(batch.records, batch.nbytes))
 
-    def _batch(self, records: list[Record | LateRecord], nbytes: int = 0) -> Job:
-        """Return a request with these records, and the counts of their epochs."""
+    def _batch(self, records: list[Record | LateRecord], nbytes: int = 0, *, of_all: bool = False) -> Job:
+        """Return a request with these records, and the counts of their epochs, or those ``of_all``."""
         self._seq += 1
         epochs = [self._sent_counts.current(_epoch_key(record)) for record in records]
         job = Job("/records", bytes, nbytes=nbytes, records=len(records), epochs=epochs)
@@ -242,7 +242,7 @@ class Sender:
         def encode() -> memoryview:
             with self._changed:
                 if job.epoch_counts is None:  # a retry must be identical: the first may have arrived
-                    job.epoch_counts = self._sent_counts.unacknowledged(set(job.epochs))
+                    job.epoch_counts = self._sent_counts.unacknowledged(None if of_all else set(job.epochs))
                     facts["dropped"] = self._counts.dropped
             made = [one.record() if isinstance(one, LateRecord) else one for one in records]
             return records_blob(made, facts | {"epochs": job.epoch_counts})
@@ -311,15 +311,21 @@ class Sender:
             self._sent_counts.close(run, model)
             self._send_counts()
 
-    def _send_counts(self) -> None:
-        """Report changed counts, unless records that wait will; if the server never answered, only notes.
+    def _send_counts(self, *, of_all: bool = False) -> None:
+        """Report changed counts that no request of the queue does; if the server never answered, only notes.
 
-        A request under way has what was counted when it was encoded.
+        Args:
+            of_all: Also those of models that the server does not know yet, and that have not ended.
         """
-        wanted = self._ever_answered or self._sent_counts.has_notes()
-        will_be_told = any(job.path == "/records" and job.epoch_counts is None for job in self._jobs)
-        if wanted and not will_be_told and self._sent_counts.unacknowledged():
-            self._push(self._batch([]))
+        under_way = [row for job in self._jobs for row in job.epoch_counts or ()]
+        waiting = [job for job in self._jobs if job.path == "/records" and job.epoch_counts is None]
+        if waiting:
+            epochs = {epoch for job in waiting for epoch in job.epochs}
+            under_way += self._sent_counts.unacknowledged(epochs)
+        rows = self._sent_counts.unacknowledged(None if of_all else set())
+        is_wanted = self._ever_answered or self._sent_counts.has_notes()
+        if is_wanted and any(row not in under_way for row in rows):
+            self._push(self._batch([], of_all=of_all))
 
     def send(
         self, path: str, body: bytes, content: str = BINARY, topic: str = "", *, takes_room: bool = True
@@ -398,7 +404,7 @@ class Sender:
         self._post_logs()
         with self._changed:
             self._post()
-            self._send_counts()
+            self._send_counts(of_all=True)
             before = self._breaker.failures
             self.refusal = ""  # the token may be right by now
             self._delay = None  # and the server mended

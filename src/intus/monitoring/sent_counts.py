@@ -101,6 +101,7 @@ class SentCounts:
         self._totals: Counter[tuple[str, str, int]] = Counter()  # records sent of each training, all epochs
         self._trainings: Counter[tuple[str, str]] = Counter()  # the number of the present one
         self._known: set[tuple[str, str]] = set()  # of which something was counted in the present training
+        self._arrived: set[tuple[str, str]] = set()  # of which a server has accepted records
 
     def begin_training(self, run: str, model: str) -> bool:
         """Count anew what is recorded of a (run, model), as of another training; return whether it is one.
@@ -129,6 +130,7 @@ class SentCounts:
         Args:
             key: Its epoch, as ``current`` returned it when the record was added to a request.
         """
+        self._arrived.add(key[:2])
         if key in self._counts:
             self._counts[key].delivered += 1
 
@@ -193,14 +195,21 @@ class SentCounts:
 
         Args:
             keys: Epochs of the request's records, to include in any case besides those with changed counts.
+                A (run, model) that the server does not know yet waits for its own first records, without
+                which its notes would have no place, or its end if it has none. None for the counts of all.
         """
         newest = {key[:2]: key.training for key in keys or ()}
         return [
             key._asdict() | counts.row() | {"total": self._total(key), "job": self.jobs.get(key[:2], "")}
             for key, counts in self._counts.items()
             if (counts.has_news or (keys is not None and key in keys))
+            and (keys is None or key[:2] in newest or self._has_place(key, counts))
             and key.training <= newest.get(key[:2], key.training)
         ]
+
+    def _has_place(self, key: EpochKey, counts: EpochCounts) -> bool:
+        """Return whether the server knows a (run, model), or will know of no records of it."""
+        return key[:2] in self._arrived or (counts.left and not self._total(key))
 
     def _total(self, key: EpochKey) -> int:
         """Return the number of records sent of a (run, model) up to this training."""
