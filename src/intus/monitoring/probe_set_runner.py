@@ -26,6 +26,7 @@ from .warn_once import WarningLog
 
 if TYPE_CHECKING:
     from .statistics import Labels
+    from .tap.costs import Costs
 
 _TWICE = (
     "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown: two "
@@ -150,6 +151,7 @@ class Host(Protocol):
     epoch: float
     name: str
     troubles: WarningLog
+    costs: Costs
 
     @property
     def passes(self) -> int:
@@ -192,9 +194,6 @@ class Host(Protocol):
 
     def model_ends(self) -> None:
         """Call ``ProbeSetRunner.model_ends``, since the model dies."""
-
-    def paying_for_set(self) -> AbstractContextManager[None]:
-        """Return a context that pays for a pass of the probe set."""
 
 
 class ProbeSetRunner:
@@ -446,7 +445,7 @@ class ProbeSetRunner:
             return True
         self.running = True
         try:
-            with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
+            with self._host.costs.paying_for_set(), probes_disabled(), self._settings_of_first():
                 self._compare_kernels(model, number)
                 unknown = self._check_rows(model, number)
                 inputs = self._checked_inputs(number)

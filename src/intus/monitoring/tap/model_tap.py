@@ -6,50 +6,49 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
 
 import numpy as np
 
-from ..backends.base import Backend, CapturedTensor, GraphRecorder, Operation
-from ..backends.sharding import Together
-from ..core.address import without_call
-from ..core.doubt import Doubt
-from ..core.errors import IntusError, did_you_mean
-from ..core.findings import OTHER_INPUTS, UNTRAINED
-from ..core.probes_disabled import are_probes_disabled
-from ..core.projection import project, summarize
-from ..core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
-from ..storage.codec import encode_graph
-from .budget import FREE_S, Budget, Seconds
-from .clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
-from .coverage import Coverage
-from .data_source import DataSource
-from .pass_axes import PassAxes
-from .probe_set import ProbeSet
-from .probe_set_runner import PassTags, ProbeSetRunner
-from .row_check import Place, listed
-from .row_order import RowOrder
-from .schedule import Cut, Schedule
-from .sender import BLOCK_S, Sender
-from .sent_counts import EpochKey
-from .targets import RegisteredTarget, doubt_of_shape
-from .warn_once import WarningLog
+from ...backends.base import Backend, CapturedTensor, GraphRecorder, Operation
+from ...backends.sharding import Together
+from ...core.address import without_call
+from ...core.doubt import Doubt
+from ...core.errors import IntusError, did_you_mean
+from ...core.findings import OTHER_INPUTS, UNTRAINED
+from ...core.probes_disabled import are_probes_disabled
+from ...core.projection import project, summarize
+from ...core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
+from ..budget import Budget, Seconds
+from ..clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
+from ..coverage import Coverage
+from ..data_source import DataSource
+from ..pass_axes import PassAxes
+from ..probe_set import ProbeSet
+from ..probe_set_runner import PassTags, ProbeSetRunner
+from ..row_check import Place, listed
+from ..row_order import RowOrder
+from ..schedule import Cut, Schedule
+from ..sender import Sender
+from ..sent_counts import EpochKey
+from ..targets import RegisteredTarget, doubt_of_shape
+from ..warn_once import WarningLog
+from .costs import Costs
+from .error_log import ErrorLog
+from .first_graph import FirstGraph
+from .queue_fit import QueueFit
+from .skips import Skips
 
 if TYPE_CHECKING:
-    from .statistics import Labels, Part, PassStatistics
+    from ..statistics import Labels, Part, PassStatistics
 
 T = TypeVar("T")
 _NO_BATCH = (
     "intus: the %s of %r of %s is recorded without ids of items and labels, because which of its axes is the "
     "batch is not known: %s."
-)
-_NO_GRAPH = (
-    "intus: the page has no graph of %s, as it could not be made: %s: %s. Layers are recorded without."
 )
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
@@ -98,24 +97,6 @@ _OTHER_CALL = (
 )
 _OTHER_CALL_NOTE = "withdrawn: in epoch {}, the layer ran on other inputs than the first call of its step"
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
-_NO_PASS = (
-    "intus: epoch %s of %s has no data: all its %s passes were skipped to take at most %s of the training "
-    "time. Raise the budget= of probe(), or pass it a probe_set."
-)
-_SOME_PASSES = (
-    "Passes are skipped to take at most {} of the training time: {} of {} in the first such epoch. Scores "
-    "are then of fewer rows."
-)
-_SKIPPED = (
-    "intus: the probe of %s skips passes to take at most %s of the training time, so labels cannot be "
-    "matched to rows by order of arrival. Set Probe.items = ids before each call, pass a probe_set to "
-    "probe(), or raise its budget=."
-)
-_QUEUE_CUT = (
-    "intus: a pass of %s has %s bytes, but the queue to the server only %s, so only the first %s rows of its "
-    "passes are recorded, of all layers alike. Pass a larger queue_mb= to probe(), or record fewer layers "
-    "(which=)."
-)
 _NO_STATISTICS = (
     "intus: statistics=True cannot make statistics of passes of %s whose items are not known, or have no "
     "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
@@ -143,38 +124,15 @@ _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
     "Register all targets with the same groups=, or leave statistics out to send rows."
 )
-_SET_TAKES = (
-    "The probe set of {} took {:.0%} of the processor time of the training up to the end of epoch {:g}. It "
-    "is always run completely, in {:.2g} s each time, whatever budget= is. To take less, give it fewer rows, "
-    "set watch.epoch less often, or pass every=."
-)
 _GONE = (
     "intus: the parameters of %s are not recorded as they were at the end of epoch %s, because they do not "
     "exist any more. Keep the model until the next epoch, or call flush() or Probe.remove() before."
 )
 _STOPPED = "a part of the epoch: the training stopped inside of it"
-#: What differs between refusals for one reason: the names of layers, and numbers.
 _TRAINING = "train"
-_MOST_ERRORS = 8  # different texts of one class of errors that are logged
-_NAMES = re.compile(r"'[^']*'|\d+")
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
 _MOST_CHANGES = 1000  # of a model between two passes that train it, that are told apart
-#: The most that a pass of a probe set waits for room in the queue, and the part of the queue for one pass.
-_PROBE_SET_WAIT_S, _ROOM = 60.0, 0.9
-_ALSO = "intus: what an earlier warning says of {} of {} is so of {} more: {}."
-_MOST_REFUSED = 1000  # names that are kept for one reason
-_SKIPPED_EPOCHS = (
-    "intus: epochs of %s are too short for a recorded pass in each, which would take more than %s of the "
-    "training time. The first are recorded on a loan of less than a second, and until it is repaid, later "
-    "ones may have no data; in a short training, all of them. The next is recorded after about %.2g s more "
-    "of training. Probe.status() counts them and says when. Raise budget=, record fewer layers (which=) or "
-    "rows (rows=), set Probe.epoch less often, or pass a probe_set, which runs in every epoch."
-)
-_SKIPPED_AT_END = (
-    "{} of {} epochs of {} have no data (training and evaluation counted apart), because a recorded pass in "
-    "each would have taken more than {} of the training time. The last with data is epoch {:g}."
-)
 
 
 class ModelTap:
@@ -240,14 +198,10 @@ class ModelTap:
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
-        self._are_skips_known = False
-        self._backend, self._schedule, self._wait = backend, schedule, wait
+        self._backend, self._schedule = backend, schedule
         self.statistics: PassStatistics | None = None  # None to send rows
         self._is_mixed = False  # whether it was said that rows followed statistics
-        self._structure = structure  # None once the first pass has begun
         self._first = True  # no pass has ended yet
-        self._traced: GraphRecorder | None = None
-        self._traced_thread: int | None = None
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
         is_time_first = getattr(backend, "is_time_first", None)
@@ -281,26 +235,20 @@ class ModelTap:
         self.budget = budget
         self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
         self._model = self.probe_runs.model
-        self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
-        self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
-        # By the reason of a refusal, the names in the first sentence, and those that came since the last.
-        self._refused: dict[str, tuple[str, dict[str, bool]]] = {}
         self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
         self._lasting: list[Doubt] = []  # of all rows that follow, also of another training
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
-        self._last_watched: float = 0  # the epoch of the last recorded pass of the training
-        self._skips = self._skips_epochs = False  # whether the warnings were given
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
         self._turns, self._mode_before = 0, ""  # how often a pass of the training followed others
         self._writes_of: Callable[[Any], int] = getattr(backend, "writes", lambda model: 0)
         self._state_before = -1, 0, 0  # of the model in an evaluation: turn, writes, and changes in the turn
-        self._pass_bytes = self._pass_rows = 0  # of the last recorded pass
-        self._busy_before = sender.busy  # at the last payment to the budget
-        self._pass_began = process_seconds(), self.budget.spent  # the present pass: clocks, and costs so far
-        self._began, self._set_passes, self._is_set_cost_known = process_seconds(), 0, False
-        self._apart: tuple[Seconds, Seconds] | None = None  # the same, of a pass apart from the training
+        self._graph = FirstGraph(structure, run, name, self._model, sender, budget, troubles)
+        self._fit = QueueFit(name, schedule, sender, budget, wait, troubles)
+        self.costs = Costs(name, budget, sender, troubles)
+        self._skips = Skips(name, budget, troubles)
+        self._errors = ErrorLog(name, troubles)
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
         """Store the operations known before the first call, and those of them to record."""
@@ -443,12 +391,7 @@ class ModelTap:
         passes, skipped, recorded = (
             now - before for now, before in zip(self._epoch_began, began, strict=True)
         )
-        share = f"{self.budget.share:.0%}"
-        if skipped and skipped == passes and not recorded:
-            self.troubles.warn_once(_NO_PASS, f"{epoch:g}", self.name, passes, share)
-        elif skipped and not self._are_skips_known:
-            self._are_skips_known = True
-            self.troubles.inform("skipped", _SOME_PASSES.format(share, skipped, passes))
+        self._skips.end_epoch(epoch, passes, skipped, recorded)
         if self._misfits:
             self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
             self._misfits = 0
@@ -457,7 +400,7 @@ class ModelTap:
             self.doubt(replace(_of_epoch(UNTRAINED, epoch), modes=(), every=False))
         self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
-        self._tell_cost_of_set(epoch)
+        self.costs.tell_of_set(epoch)
         self._tell(epoch)
         self.sender.end(EpochKey(self.run, self.name, epoch), self.coverage.take_idle())
 
@@ -473,7 +416,7 @@ class ModelTap:
 
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
-        self._tell_refused()
+        self._errors.tell()
         if self.statistics is not None and (mixed := self.statistics.take_mixed()) and not self._is_mixed:
             self._is_mixed = True
             layers = f"Layer{'s' * (len(mixed) > 1)} {listed(mixed)}"
@@ -536,20 +479,13 @@ class ModelTap:
         tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
         if tags is None:
             return False
-        began, self._apart = thread_seconds(), None
-        self._pass_began = process_seconds(), self.budget.spent
+        began = thread_seconds()
+        self.costs.begin_pass()
         self._tags = tags
-        self._wait_until = time.monotonic() + _PROBE_SET_WAIT_S
-        self._pass_bytes = self._pass_rows = 0
+        self._fit.begin_pass()
         self._fitting = None
         self._axes.begin(inputs, tags.epoch, None if tags.items is None else len(tags.items))
-        self._end_structure(None)  # left by an interrupted pass
-        structure, self._structure = self._structure, None
-        if structure is not None:
-            any_thread = getattr(structure, "any_thread", False)
-            self._traced, self._traced_thread = structure, None if any_thread else threading.get_ident()
-            self._graph_made(partial(structure.begin, self._model(), inputs))
-        else:
+        if not self._graph.begin(inputs):
             self.budget.pay(thread_seconds_since(began))
         return True
 
@@ -684,17 +620,6 @@ class ModelTap:
         except Exception as error:
             self.on_error(error)
 
-    def _find_items(self, inputs: Any, mode: str) -> np.ndarray | None:
-        """Find the ids of the rows of a call of the training, unless the script sets them."""
-        began = thread_seconds()
-        try:
-            return self.source.items_of(inputs, mode)
-        except Exception as error:
-            self.on_error(error)
-            return None
-        finally:
-            self.budget.pay(thread_seconds_since(began))
-
     def _epoch_over(self) -> None:
         """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
         self._show_parameters()
@@ -712,16 +637,16 @@ class ModelTap:
         mode, is_unnamed = self._mode_of_pass(), items is None
         self._turns += mode == _TRAINING != self._mode_before
         self._mode_before = mode
-        self._pay_sender()
-        if self._is_of_second(inputs, mode):
+        self.costs.pay_sender()
+        # One score must not be of the rows of two datasets.
+        if self._paid(self.source.is_of_second, inputs, epoch, mode, default=False):
             return None
-        if self._pass_rows:
-            self._adapt_rows()
+        self._fit.adapt()
         period = epoch, mode
         unpaid = self.budget.skips(period, mode)
         watched = not unpaid and self.budget.allows(process_seconds(), period, mode)
         if items is None and (watched or period not in (self._order.period, self._named)):
-            items = self._find_items(inputs, mode)
+            items = self._paid(self.source.items_of, inputs, mode, default=None)
             if items is None and self.source.is_refused:
                 self._order.refuse(mode)
         if items is not None:
@@ -736,34 +661,44 @@ class ModelTap:
             self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
-            self._warn_skipped(named=named)
+            self._skips.skip(named=named)
             if not self.source.is_searching:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
-        self._last_watched = epoch
+        self._skips.last_recorded = epoch
         self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
         ordered = items is not None or self._order.is_known(mode)
         labels = None if self.statistics is None else self._labels(period, items)
-        facts = self._facts(inputs, epoch)
+        facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
         trains = mode == _TRAINING or self._takes_gradients()
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
         """Return what the server shall know of a pass of the training that is recorded."""
+        trains = self.source.trains()
+        if trains is None:
+            model = self._model()
+            trains = model is None or self._backend.mode(model) == _TRAINING
+        data, turn = self.source.data_of(inputs), 0
+        if not trains:
+            turn = self._turn()
+        is_part = trains and self.source.is_part(epoch)
+        return PassFacts(*data, turn, is_part, self.source.has_copies)
+
+    def _paid(self, look: Callable[..., T], *args: Any, default: T) -> T:
+        """Return what a look at the data of a call shows, which the budget pays for.
+
+        Args:
+            look: Looks.
+            *args: Its arguments.
+            default: What is returned if it raises.
+        """
         began = thread_seconds()
         try:
-            trains = self.source.trains()
-            if trains is None:
-                model = self._model()
-                trains = model is None or self._backend.mode(model) == _TRAINING
-            data, turn = self.source.data_of(inputs), 0
-            if not trains:
-                turn = self._turn()
-            is_part = trains and self.source.is_part(epoch)
-            return PassFacts(*data, turn, is_part, self.source.has_copies)
+            return look(*args)
         except Exception as error:
             self.on_error(error)
-            return NO_FACTS
+            return default
         finally:
             self.budget.pay(thread_seconds_since(began))
 
@@ -795,25 +730,6 @@ class ModelTap:
                 named = repr(one.name).replace("%", "%%")
                 self.troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self.name, last)
 
-    def _is_of_second(self, inputs: Any, mode: str) -> bool:
-        """Return whether a call has rows of a second dataset, and one score must not be of two."""
-        began = thread_seconds()
-        try:
-            return self.source.is_of_second(inputs, self._epoch, mode)
-        except Exception as error:
-            self.on_error(error)
-            return False
-        finally:
-            self.budget.pay(thread_seconds_since(began))
-
-    def _pay_sender(self) -> None:
-        """Pay for what the sender's thread and devices have done since the last time."""
-        busy = self.sender.busy
-        if busy != self._busy_before:
-            since = Seconds(*(now - before for now, before in zip(busy, self._busy_before, strict=True)))
-            self._busy_before = busy
-            self.budget.pay(since)
-
     def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
         """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
         assert self.statistics is not None
@@ -833,35 +749,6 @@ class ModelTap:
             return labels
         self.troubles.warn_once(_NO_STATISTICS if labels.exist else _NO_LABELS, self.name)
         return None
-
-    def _adapt_rows(self) -> None:
-        """Bound the rows of later passes by the size of the last recorded one."""
-        nbytes, rows = self._pass_bytes, self._pass_rows
-        self._pass_bytes = self._pass_rows = 0
-        self.budget.adapt_rows(nbytes, rows)
-        if not self._wait:
-            affordable = min(rows, self.budget.rows or rows)
-            self._fit_queue(nbytes * affordable // rows, affordable)
-
-    def _warn_skipped(self, *, named: bool) -> None:
-        """Warn of passes without ids and of epochs that are skipped, each once."""
-        if not named and not self._skips:
-            self._skips = True
-            self.troubles.warn_once(_SKIPPED, self.name, f"{self.budget.share:.0%}")
-        if self.budget.skipped_periods and not self._skips_epochs:
-            self._skips_epochs = True
-            wait = self.budget.seconds_until_next(process_seconds())
-            self.troubles.warn_once(_SKIPPED_EPOCHS, self.name, f"{self.budget.share:.0%}", wait)
-
-    def _warn_skipped_epochs(self) -> None:
-        """Say at the end of the training which epochs have no data."""
-        self.budget.end()
-        skipped, all_ = self.budget.skipped_periods, self.budget.periods
-        if 0 < skipped < all_:
-            text = _SKIPPED_AT_END.format(
-                skipped, all_, self.name, f"{self.budget.share:.0%}", self._last_watched
-            )
-            self.troubles.inform("skipped", text, "warning")
 
     def met(self, operation: Operation) -> bool:
         """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
@@ -892,7 +779,7 @@ class ModelTap:
             self.coverage.kinds_seen.add(tensor.kind)
         began = thread_seconds() if tensor.began is None else Seconds(*tensor.began)
         if tensor.pass_apart:
-            self._apart = self._pass_began
+            self.costs.set_apart()
         if tensor.without_rows:
             self.troubles.warn_once(_NO_BATCH, tensor.kind, tensor.address, self.name, tensor.without_rows)
         elif tensor.has_batch:
@@ -900,7 +787,7 @@ class ModelTap:
         cut = self._schedule.cut(tensor, ticket.rows)
         parts = self._parts(ticket, tensor, cut)
         if not parts:
-            cut = self._fit(tensor, cut, ticket.rows)
+            cut = self._fit.fit(tensor, cut, ticket.rows)
         if not self._repeat(ticket, tensor, cut, parts):
             self._send(ticket, tensor, cut, parts)
         self.budget.pay((thread_seconds_since if tensor.began is None else process_seconds_since)(began))
@@ -1038,16 +925,11 @@ class ModelTap:
 
     def _send(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: list[Part]) -> None:
         """Copy a tensor, or make statistics of it, and pass the records to the sender."""
-        if cut.axis is not None:
-            self._pass_rows = max(self._pass_rows, tensor.shape[cut.axis])
-            nbytes = sum(part.nbytes for part in parts) or cut.nbytes
-            self._pass_bytes += math.ceil(
-                nbytes * tensor.shape[cut.axis] / (cut.rows or tensor.shape[cut.axis] or 1)
-            )
+        self._fit.add(tensor, cut, sum(part.nbytes for part in parts) or cut.nbytes)
         epoch = EpochKey(self.run, self.name, ticket.epoch)
         for part in parts or (None,):
             nbytes = cut.nbytes if part is None else part.nbytes
-            if not self.sender.reserve(nbytes, self._room_wait(), epoch):
+            if not self.sender.reserve(nbytes, self._fit.wait_s(is_of_set=self.probe_runs.running), epoch):
                 continue
             try:
                 record = self._record(ticket, tensor, cut, part)
@@ -1057,35 +939,6 @@ class ModelTap:
             self.sender.gather(record, nbytes, _contents(ticket, tensor, cut, parts))
             self.recorded += 1
             self.coverage.recorded_at.add(tensor.address)
-
-    def _fit(self, tensor: CapturedTensor, cut: Cut, rows: int | None) -> Cut:
-        """Return the part of a tensor to copy, or less of it if the queue is smaller.
-
-        Args:
-            tensor: The tensor.
-            cut: The part.
-            rows: The number of rows that the part was bounded to; None for all.
-        """
-        if self._queue_rows is not None and (rows is None or self._queue_rows < rows):
-            cut = self._schedule.cut(tensor, self._queue_rows)
-        if cut.axis is not None and cut.nbytes > self.sender.capacity:
-            self._fit_queue(cut.nbytes, cut.rows or tensor.shape[cut.axis])
-            cut = self._schedule.cut(tensor, self._queue_rows)
-        return cut
-
-    def _fit_queue(self, nbytes: int, rows: int) -> None:
-        """Bound the rows of this and later passes, if a pass of so many bytes does not fit into the queue."""
-        capacity = self.sender.capacity
-        if nbytes > capacity:
-            fitting = max(int(_ROOM * capacity * rows / nbytes), 1)
-            self._queue_rows = min(fitting, self._queue_rows or fitting)
-            self.troubles.warn_once(_QUEUE_CUT, self.name, nbytes, capacity, self._queue_rows)
-
-    def _room_wait(self) -> float:
-        """Return the seconds to wait for room in the queue; a pass of the probe set may wait."""
-        if not self.probe_runs.running:
-            return self._wait
-        return max(self._wait, min(BLOCK_S, self._wait_until - time.monotonic()), 0.0)
 
     def on_forward_end(self, output: Any) -> None:
         """Send the records of the pass, and the graph of the first one."""
@@ -1097,54 +950,19 @@ class ModelTap:
         if self._fitting is False and self._tags.items is not None:
             self._fitting = None
             self._misfits += 1
-            self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._pass_rows)
+            self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._fit.rows)
         self._axes.end()
         self._tell_unproven()
         if self._tags.mode == PROBE_SET_MODE:
             self._axes.tell()
         try:
-            self._end_structure(output)
+            self._graph.end(output)
         finally:
             began = thread_seconds()
             self._tell(self._tags.epoch)
             self.sender.post()
             self.budget.pay(thread_seconds_since(began))
-            if self._apart is not None:
-                self._pay_apart(*self._apart)
-
-    @contextmanager
-    def paying_for_set(self) -> Iterator[None]:
-        """Pay for a pass of the probe set: its forward, and what the sender does meanwhile and after it."""
-        self._pay_sender()
-        began, spent = process_seconds(), self.budget.spent
-        try:
-            yield
-        finally:
-            self._pay_apart(began, spent)
-            self._busy_before = self.sender.busy
-            self._set_passes += 1
-
-    def _tell_cost_of_set(self, epoch: float) -> None:
-        """Say once if the passes of the probe set take more of the training than a budget would allow."""
-        spent = self.budget.spent.processor
-        if self._set_passes < 2 or spent < FREE_S or self._is_set_cost_known:
-            return
-        share = min(spent / max(process_seconds_since(self._began).processor, spent), 1.0)
-        if share > self.budget.share:
-            self._is_set_cost_known = True
-            text = _SET_TAKES.format(self.name, share, epoch, spent / self._set_passes)
-            self.troubles.inform("cost", text)
-
-    def _pay_apart(self, began: Seconds, spent: Seconds) -> None:
-        """Pay for the rest of a pass apart from the training, such as a compilation.
-
-        Args:
-            began: When the pass began.
-            spent: What had been spent by then.
-        """
-        self._apart = None
-        rest = zip(process_seconds_since(began), self.budget.spent, spent, strict=True)
-        self.budget.pay_once(Seconds(*(max(all_ - now + before, 0.0) for all_, now, before in rest)))
+            self.costs.end_pass()
 
     def on_error(self, error: Exception) -> None:
         """Count an error, and log it if its text is new; a refusal counts once for each reason.
@@ -1154,39 +972,13 @@ class ModelTap:
         if self.probe_runs.running or not self.probe_runs.replaces_training:
             self._fail(error)
         elif not isinstance(error, IntusError):
-            self._log_error(error)
+            self._errors.log(error)
 
     def _fail(self, error: Exception) -> None:
         """Log an error by which something is missing in the epoch."""
-        self._log_error(error)
+        self._errors.log(error)
         epoch = self._tags.epoch if self._tags.mode else self.epoch
         self.sender.count_failed(EpochKey(self.run, self.name, epoch))
-
-    def _log_error(self, error: Exception) -> None:
-        text = "intus could not record part of a pass and continues without it: %s: %s"
-        refused = isinstance(error, IntusError)  # in each pass again, and often for many layers
-        code = _NAMES.sub("", str(error)) if refused else type(error).__name__
-        of = type(error).__name__, error
-        if refused:
-            self._note_refused(code, str(error))
-        self.troubles.count(f"hook {code}", text, *of, once=refused, most=1 if refused else _MOST_ERRORS)
-
-    def _note_refused(self, code: str, text: str) -> None:
-        """Note the layers that a refusal names: only the first for each reason becomes a warning."""
-        names = [name for name in _NAMES.findall(text) if name.startswith("'")]
-        first = ", ".join(names)
-        _, told = self._refused.setdefault(code, (first, dict.fromkeys(names, True)))
-        if len(told) < _MOST_REFUSED:
-            for name in names:
-                told.setdefault(name, False)
-
-    def _tell_refused(self) -> None:
-        """Name the layers that were refused for the reason of an earlier warning."""
-        for first, told in list(self._refused.values()):
-            if others := [name for name, is_told in list(told.items()) if not is_told]:
-                told.update(dict.fromkeys(others, True))
-                names = listed(name[1:-1] for name in others)
-                self.troubles.warn_once(_ALSO.format(first, self.name, len(others), names))
 
     # ------------------------------------------------------------------------------------------------
 
@@ -1253,7 +1045,7 @@ class ModelTap:
                 self.troubles.warn_once(_NO_CALL, self.name, self._backend.blind_spot)
         try:
             self.on_forward_end(None)
-            self._warn_skipped_epochs()
+            self._skips.end_training()
             self._end_epoch(self.epoch if self.probe_runs.number is None else self.probe_runs.number)
             self.sender.close_model(self.run, self.name)
         except Exception as error:
@@ -1280,16 +1072,8 @@ class ModelTap:
             self._fitting = True
             begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
             return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
-        items, axis, summary = tags.items, cut.axis, None
-        if cut.projected_from is not None and tensor.project is not None:
-            array, summary = tensor.project(cut.rows, axis or 0)
-        else:
-            array = tensor.copy(cut.rows, axis or 0)
-            if cut.projected_from is not None:
-                summary = summarize(np.moveaxis(array, axis or 0, 0).reshape(array.shape[axis or 0], -1))
-                array = project(array if array.ndim == 3 else array.reshape(len(array), -1))
-        is_cut = axis is not None and self._queue_rows is not None and cut.rows == self._queue_rows
-        cut_from = tensor.shape[axis] if is_cut and axis is not None else None
+        array, summary = _copied(tensor, cut)
+        items, axis, cut_from = tags.items, cut.axis, self._fit.cut_from(tensor, cut)
         if axis is None:
             items = None
         elif items is not None and self._is_reordered(tags, tensor):
@@ -1312,28 +1096,6 @@ class ModelTap:
             **self._origin(tags, tensor),
         )
 
-    def _end_structure(self, output: Any) -> None:
-        """Send the graph of the first pass."""
-        if self._traced is None or self._traced_thread not in (None, threading.get_ident()):
-            return  # a pass on another thread is in progress
-        structure, self._traced = self._traced, None
-        began = thread_seconds()
-        graph = self._graph_made(partial(structure.end, output))
-        if graph is not None:
-            query = urlencode({"run": self.run, "model": self.name})
-            self.sender.send(f"/graph?{query}", encode_graph(graph), topic="graph")
-        self.budget.pay_once(thread_seconds_since(began))
-
-    def _graph_made(self, make: Callable[[], T]) -> T | None:
-        """Return what a function of the recorder of the graph returns; if it raises, None, and say so."""
-        try:
-            return make()
-        except Exception as error:  # of code of the model that the recorder runs once more, or of ours
-            lines = str(error).strip().splitlines() or [""]
-            line = lines[-1 if lines[0].startswith("Traceback") else 0]
-            self.troubles.warn_once(_NO_GRAPH, self.name, type(error).__name__, line)
-            return None
-
 
 def _label_patterns(
     sender: Sender, run: str, name: str, probe_set: ProbeSet | None
@@ -1348,6 +1110,18 @@ def _label_patterns(
 def _of_epoch(note: str, epoch: float) -> Doubt:
     """Return a note on all scores of the training's own passes in one epoch."""
     return Doubt(note, after=math.nextafter(epoch, -math.inf), until=epoch, modes=(_TRAINING,), every=True)
+
+
+def _copied(tensor: CapturedTensor, cut: Cut) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a copy of a part of a tensor, and the summary of its rows if they are projected; else None."""
+    axis = cut.axis or 0
+    if cut.projected_from is None:
+        return tensor.copy(cut.rows, axis), None
+    if tensor.project is not None:
+        return tensor.project(cut.rows, axis)
+    array = tensor.copy(cut.rows, axis)
+    summary = summarize(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
+    return project(array if array.ndim == 3 else array.reshape(len(array), -1)), summary
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:
