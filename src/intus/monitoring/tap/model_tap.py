@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
-import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
@@ -15,9 +12,8 @@ import numpy as np
 
 from ...backends.base import Backend, CapturedTensor, GraphRecorder, Operation
 from ...backends.sharding import Together
-from ...core.address import without_call
 from ...core.doubt import Doubt
-from ...core.errors import IntusError, did_you_mean
+from ...core.errors import IntusError
 from ...core.findings import OTHER_INPUTS, UNTRAINED
 from ...core.probes_disabled import are_probes_disabled
 from ...core.projection import project, summarize
@@ -29,110 +25,42 @@ from ..data_source import DataSource
 from ..pass_axes import PassAxes
 from ..probe_set import ProbeSet
 from ..probe_set_runner import PassTags, ProbeSetRunner
-from ..row_check import Place, listed
+from ..row_check import Place
 from ..row_order import RowOrder
 from ..schedule import Cut, Schedule
 from ..sender import Sender
 from ..sent_counts import EpochKey
-from ..targets import RegisteredTarget, doubt_of_shape
 from ..warn_once import WarningLog
 from .costs import Costs
+from .doubts import Doubts, from_epoch, of_epoch
+from .epoch_parameters import EpochParameters
 from .error_log import ErrorLog
 from .first_graph import FirstGraph
+from .item_ids import ItemIds
+from .model_turns import ModelTurns
+from .moved_rows import MovedRows
 from .queue_fit import QueueFit
 from .skips import Skips
+from .statistics_labels import StatisticsLabels
+from .target_checks import TargetChecks
 
 if TYPE_CHECKING:
-    from ..statistics import Labels, Part, PassStatistics
+    from ..statistics import Part, PassStatistics
 
 T = TypeVar("T")
 _NO_BATCH = (
     "intus: the %s of %r of %s is recorded without ids of items and labels, because which of its axes is the "
     "batch is not known: %s."
 )
-_MISFIT = (
-    "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "
-    "no labels. Give one id per row, in the order of the rows."
-)
-_ITEMS_OF_THREADS = (
-    "intus: two threads set Probe.items of %s, and no call came between, so it is not known whose ids are "
-    "those of the next call. Its rows have no ids and no labels. Set ids and call the model in one thread, "
-    "or under one lock."
-)
-_MISFITS = (
-    "Epoch {}: in {} of {} passes, Probe.items had another number of ids than rows. A data point with such "
-    "passes (by default, an epoch in one mode) has no scores with labels."
-)
-_PARTLY = (
-    "Epoch {:g} of {}: {} of {} recorded passes in mode {} have no item ids, and the others have. A data "
-    "point with both (by default, an epoch in one mode) has no scores with labels, not even of the rows with "
-    "ids. Set Probe.items = ids before each call, give passes of other rows another Probe.mode, or pass a "
-    "probe_set."
-)
 _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
     "record both, pass another run= (or for two models of one training, another name=)."
 )
-_MOVED = (
-    "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "
-    "order, seen in epoch {}. {} A probe_set tests the order of all layers."
-)
-_REFUSED = "It has no scores with labels from then on, and earlier ones are withdrawn."
-_OF_OTHERS = "Its scores with labels are withdrawn."
-_MOVED_NOTE = "withdrawn: in epoch {}, the layer had its rows in another order than the batch"
-_UNPROVEN = (
-    "The order of rows in {} of {} is not proven: in epoch {}, another layer had its rows in another order, "
-    "or got a PackedSequence with enforce_sorted=True. {} no scores with labels from then on, and earlier "
-    "ones are withdrawn. Pack with enforce_sorted=False, or pass a probe_set, which tests the order of all "
-    "layers."
-)
-_UNPROVEN_NOTE = (
-    "withdrawn: in epoch {}, another layer had its rows in another order than the batch, or packed as sorted "
-    "ones, and that of this layer is not proven"
-)
-_OTHER_CALL = (
-    "Layer {!r} of {} has no scores with labels: it ran in a call of the model with other inputs than the "
-    "first of its step, as on generated rows after real ones, and ids of items and the order of arrival are "
-    "those of the first call."
-)
-_OTHER_CALL_NOTE = "withdrawn: in epoch {}, the layer ran on other inputs than the first call of its step"
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
-_NO_STATISTICS = (
-    "intus: statistics=True cannot make statistics of passes of %s whose items are not known, or have no "
-    "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
-    "or set Probe.items = ids before each call."
-)
-_NO_LABELS = (
-    "intus: statistics=True cannot make statistics of passes of %s, because this process had registered no "
-    "labels for them when the epoch began, so their rows are sent. Register labels before the first epoch."
-)
-_LABELS_BY_LAYER = (
-    "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
-    "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
-)
-_MIXED = (
-    "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
-    "data points with both have no scores. Rows are sent of passes whose items are not known, do not fit, or "
-    "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
-)
-_FEW_LABELS = (
-    "intus: the target {} has {} labels, but %s was called with item %s, so it has no scores there. Label i "
-    "belongs to item i of the whole dataset, of which a Subset, as of random_split, has a part: register the "
-    "labels of all its rows."
-)
-_OTHER_GROUPS = (
-    "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
-    "Register all targets with the same groups=, or leave statistics out to send rows."
-)
-_GONE = (
-    "intus: the parameters of %s are not recorded as they were at the end of epoch %s, because they do not "
-    "exist any more. Keep the model until the next epoch, or call flush() or Probe.remove() before."
-)
 _STOPPED = "a part of the epoch: the training stopped inside of it"
 _TRAINING = "train"
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
-_MOST_CHANGES = 1000  # of a model between two passes that train it, that are told apart
 
 
 class ModelTap:
@@ -181,26 +109,14 @@ class ModelTap:
         self._step = self._passes = self.recorded = 0
         self._mode: str | None = None
         self._items: np.ndarray | None = None
-        self._items_of = 0  # the thread that set them
-        self._names_items = False  # whether the script ever did
         # How many calls a backend may still leave out, and what it said of them; None if none.
         self._left_out: tuple[int, Callable[[bool], int]] | None = None
-        self._fitting: bool | None = None  # whether the ids of this pass are as many as the rows of an array
-        self._misfits = 0  # passes of this epoch whose ids do not fit
-        # Of this epoch, by mode, the recorded passes without ids and those with; and modes with both in some.
-        self._named_passes: dict[str, list[int]] = {}
-        self._partly_named: set[str] = set()
         self._epoch_began = 0, 0, 0  # passes, skipped passes and records before the epoch
-        # What shows the parameters of this epoch at its end, by mode and address, and the steps of optimizers
-        # when that was last done, as at the end of the data; -1 if it was not.
-        self._parameters: dict[tuple[str, str], Callable[[], bool]] = {}
-        self._shown_at = -1
         self._ended = False
         self._replaced = False  # whether another training of this process has the same names
         self.evaluates = probe_set is not None
         self._backend, self._schedule = backend, schedule
         self.statistics: PassStatistics | None = None  # None to send rows
-        self._is_mixed = False  # whether it was said that rows followed statistics
         self._first = True  # no pass has ended yet
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
@@ -214,9 +130,6 @@ class ModelTap:
             patterns=self._label_patterns,
             troubles=troubles,
         )
-        self._moved: set[str] = set()  # layers whose rows are in another order than the batch, or may be
-        self._unproven: list[str] = []  # those of the pass of which it is not known
-        self._followable = 0  # recorded passes of the training
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
         feed = getattr(backend, "feed", None)
@@ -235,20 +148,22 @@ class ModelTap:
         self.budget = budget
         self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
         self._model = self.probe_runs.model
-        self._order = RowOrder(name, troubles)
-        self._doubts: list[Doubt] = []  # of rows that were sent, to be told to the server
-        self._lasting: list[Doubt] = []  # of all rows that follow, also of another training
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
-        self._turns, self._mode_before = 0, ""  # how often a pass of the training followed others
-        self._writes_of: Callable[[Any], int] = getattr(backend, "writes", lambda model: 0)
-        self._state_before = -1, 0, 0  # of the model in an evaluation: turn, writes, and changes in the turn
+        self._order = RowOrder(name, troubles)
+        self._ids = ItemIds(name, self._order, self._label_patterns, troubles)
+        self._doubts = Doubts(run, name, sender)
+        self._moved = MovedRows(name, self._doubts, troubles)
+        self._turns = ModelTurns(getattr(backend, "writes", lambda model: 0))
+        self._parameters = EpochParameters(name, sender, self._fail, troubles)
         self._graph = FirstGraph(structure, run, name, self._model, sender, budget, troubles)
         self._fit = QueueFit(name, schedule, sender, budget, wait, troubles)
         self.costs = Costs(name, budget, sender, troubles)
         self._skips = Skips(name, budget, troubles)
         self._errors = ErrorLog(name, troubles)
+        self.targets = TargetChecks(run, name, self.coverage, sender, troubles)
+        self._labels = StatisticsLabels(run, name, sender, budget, troubles)
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
         """Store the operations known before the first call, and those of them to record."""
@@ -256,30 +171,6 @@ class ModelTap:
         self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
             self.coverage.operations, True
         )
-
-    def check_target(self, target: RegisteredTarget) -> None:
-        """Warn if a target is for this model and run, but for none of the layers, or looks one-hot."""
-        if target.is_for(self.name, self.run):
-            self.check_shape(target.name, target.labels)
-            self.check_layers(f"layer_pattern of the target {target.name!r}", target.layer_pattern)
-
-    def check_shape(self, name: str, labels: list[Any]) -> None:
-        """Warn if labels look one-hot."""
-        if doubt := doubt_of_shape(name, labels):
-            self.troubles.warn_once(f"intus: {doubt}")
-
-    def check_layers(self, what: str, pattern: str) -> None:
-        """Warn if a pattern matches none of the recorded operations that are known before the first call."""
-        of_values = all(kind in ("output", "input") for kind in self.coverage.kinds)
-        of_calls = any(mark in pattern for mark in ("@", "\\["))  # parts and calls are not known yet
-        if not self.coverage.operations or not of_values or of_calls:
-            return
-        if not any(re.search(pattern, address) for address in self.coverage.operations):
-            count, near = len(self.coverage.operations), did_you_mean(pattern, self.coverage.operations)
-            text = (
-                f"intus: the pattern {what}, {pattern!r}, matches none of the {count} layers of {self.name}. "
-            )
-            self.troubles.warn_once(text + near)
 
     @property
     def epoch(self) -> float:
@@ -362,13 +253,7 @@ class ModelTap:
     @items.setter
     def items(self, value: np.ndarray | None) -> None:
         self.count_left_out()  # the ids are those of the next call, so from now on each is reported
-        self._names_items = self._names_items or value is not None
-        thread = threading.get_ident()
-        if value is not None and self._items is not None and self._items_of != thread:
-            self.troubles.warn_once(_ITEMS_OF_THREADS, self.name)
-            self._order.refuse()
-            value = self._order.unknown_ids(len(value))
-        self._items, self._items_of = value, thread
+        self._items = self._ids.receive(value, self._items)
 
     @property
     def framework(self) -> str:
@@ -381,57 +266,37 @@ class ModelTap:
             return
         self._end_epoch(old)
         if self.sender.begin(EpochKey(self.run, self.name, new)):
-            self._doubts += [replace(one, after=None) for one in self._lasting]
+            self._doubts.begin_training()
 
     def _end_epoch(self, epoch: float) -> None:
         """Report the end of an epoch, with all that is missing in it."""
-        self._show_parameters()
-        self._parameters = {}
+        self.epoch_is_trained()
         began, self._epoch_began = self._epoch_began, (self.passes, self.budget.skipped, self.recorded)
         passes, skipped, recorded = (
             now - before for now, before in zip(self._epoch_began, began, strict=True)
         )
         self._skips.end_epoch(epoch, passes, skipped, recorded)
-        if self._misfits:
-            self.troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
-            self._misfits = 0
-        self._tell_partly_named(epoch)
+        self._ids.end_epoch(epoch, passes)
         if self.source.are_passes_recorded and recorded and self.source.is_untrained():
-            self.doubt(replace(_of_epoch(UNTRAINED, epoch), modes=(), every=False))
+            self.doubt(of_epoch(UNTRAINED, epoch))
         self.coverage.tell(recorded=recorded > 0)
         self._axes.tell()
         self.costs.tell_of_set(epoch)
         self._tell(epoch)
         self.sender.end(EpochKey(self.run, self.name, epoch), self.coverage.take_idle())
 
-    def _tell_partly_named(self, epoch: float) -> None:
-        """Say once for each mode that only a part of an epoch's passes have ids."""
-        passes, self._named_passes = self._named_passes, {}
-        has_labels = any(True for _ in self._label_patterns())
-        for mode, (without, named) in passes.items():
-            if without and named and has_labels and mode not in self._partly_named:
-                self._partly_named.add(mode)
-                counts = without, without + named
-                self.troubles.inform("items", _PARTLY.format(epoch, self.name, *counts, mode), "warning")
-
     def _tell(self, epoch: float) -> None:
         """Report what was logged since the last time."""
         self._errors.tell()
-        if self.statistics is not None and (mixed := self.statistics.take_mixed()) and not self._is_mixed:
-            self._is_mixed = True
-            layers = f"Layer{'s' * (len(mixed) > 1)} {listed(mixed)}"
-            self.troubles.inform("statistics", _MIXED.format(layers, self.name, epoch), "warning")
+        if self.statistics is not None:
+            self._labels.tell_mixed(self.statistics.take_mixed(), epoch)
         if news := self.troubles.take_news():
             self.sender.tell(EpochKey(self.run, self.name, epoch), news)
-        doubts, self._doubts = self._doubts, []
-        for doubt in doubts:
-            self.sender.doubt(self.run, self.name, doubt)
+        self._doubts.tell()
 
     def doubt(self, doubt: Doubt) -> None:
         """Tell the server, at the end of the pass, of a doubt of rows whose scores may be stored already."""
-        self._doubts.append(doubt)
-        if doubt.until is None:
-            self._lasting.append(doubt)
+        self._doubts.add(doubt)
 
     def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
         """Doubt the items of all rows that had ids in these modes so far."""
@@ -440,7 +305,7 @@ class ModelTap:
 
     def _note_other_inputs(self) -> None:
         """Note on scores from this epoch on that items have other inputs than before."""
-        self.doubt(Doubt(OTHER_INPUTS, after=math.nextafter(self._epoch, -math.inf)))
+        self.doubt(from_epoch(OTHER_INPUTS, self._epoch))
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -483,7 +348,7 @@ class ModelTap:
         self.costs.begin_pass()
         self._tags = tags
         self._fit.begin_pass()
-        self._fitting = None
+        self._ids.begin_pass()
         self._axes.begin(inputs, tags.epoch, None if tags.items is None else len(tags.items))
         if not self._graph.begin(inputs):
             self.budget.pay(thread_seconds_since(began))
@@ -515,7 +380,7 @@ class ModelTap:
             left: ``left(end)`` returns how many of them were not made yet. If ``end`` is true, the backend
                 reports the next call.
         """
-        if self._names_items or self.source.is_searching or self.probe_runs.running:
+        if self._ids.are_set or self.source.is_searching or self.probe_runs.running:
             return 0
         if self.probe_runs.replaces_training:
             calls = self.probe_runs.calls_until_next(self._step)
@@ -635,8 +500,7 @@ class ModelTap:
         if self.probe_runs.replaces_training:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
-        self._turns += mode == _TRAINING != self._mode_before
-        self._mode_before = mode
+        self._turns.see(mode)
         self.costs.pay_sender()
         # One score must not be of the rows of two datasets.
         if self._paid(self.source.is_of_second, inputs, epoch, mode, default=False):
@@ -650,7 +514,7 @@ class ModelTap:
             if items is None and self.source.is_refused:
                 self._order.refuse(mode)
         if items is not None:
-            self._check_items(items)
+            self.targets.check_items(items)
         named = items is not None or (not watched and (self.source.has_ids or period == self._named))
         if named:
             self._named = period
@@ -666,22 +530,23 @@ class ModelTap:
                 self._skipped_like = epoch, mode, is_unnamed
             return None
         self._skips.last_recorded = epoch
-        self._named_passes.setdefault(mode, [0, 0])[items is not None] += 1
+        self._ids.count(mode, named=items is not None)
         ordered = items is not None or self._order.is_known(mode)
-        labels = None if self.statistics is None else self._labels(period, items)
+        statistics = self.statistics
+        labels = None if statistics is None else self._labels.of_pass(statistics, period, items)
         facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
         trains = mode == _TRAINING or self._takes_gradients()
         return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
         """Return what the server shall know of a pass of the training that is recorded."""
+        model = self._model()
         trains = self.source.trains()
         if trains is None:
-            model = self._model()
             trains = model is None or self._backend.mode(model) == _TRAINING
         data, turn = self.source.data_of(inputs), 0
         if not trains:
-            turn = self._turn()
+            turn = self._turns.number(model, 0 if self._takes_gradients() else self.source.stepped)
         is_part = trains and self.source.is_part(epoch)
         return PassFacts(*data, turn, is_part, self.source.has_copies)
 
@@ -705,50 +570,6 @@ class ModelTap:
     def _takes_gradients(self) -> bool:
         """Return whether gradients can follow the pass in progress, as far as the framework tells."""
         return self._has_gradients is not None and self._has_gradients()
-
-    def _turn(self) -> int:
-        """Return a number that changes when the model did: by training, or by writes to its parameters.
-
-        Writes are counted from the last training on, so that processes of one training find the same number
-        though they record other passes.
-        """
-        turn = self._turns or (0 if self._takes_gradients() else self.source.stepped)
-        model = self._model()
-        writes = 0 if model is None else self._writes_of(model)
-        before, writes_before, changes = self._state_before
-        changes = 0 if turn != before else changes + (writes != writes_before)
-        self._state_before = turn, writes, changes
-        return turn * _MOST_CHANGES + min(changes, _MOST_CHANGES - 1)
-
-    def _check_items(self, items: np.ndarray) -> None:
-        """Warn of targets that have fewer labels than there are items."""
-        if not self.sender.targets or not items.size:
-            return
-        last = int(items.max())
-        for one in list(self.sender.targets.values()):
-            if last >= len(one.labels) and one.is_for(self.name, self.run):
-                named = repr(one.name).replace("%", "%%")
-                self.troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self.name, last)
-
-    def _labels(self, period: tuple[float, str], items: np.ndarray | None) -> Labels | None:
-        """Return the labels to make statistics of a pass of the training with; None if its rows are sent."""
-        assert self.statistics is not None
-        began = process_seconds()
-        mine: dict[str, RegisteredTarget] = {}
-        for one in self.sender.targets.values():
-            if one.is_for(self.name, self.run):
-                if mine.setdefault(one.name, one).layer_pattern != one.layer_pattern:
-                    self.troubles.warn_once(_LABELS_BY_LAYER, self.name, one.name)
-                    return None
-                mine[one.name] = one  # the newest counts
-        labels = self.statistics.labels_in(period, mine)
-        self.budget.pay_once(process_seconds_since(began))
-        if labels.left_out:
-            self.troubles.warn_once(_OTHER_GROUPS, ", ".join(labels.left_out), self.name)
-        if items is not None and labels.exist and labels.have(items):
-            return labels
-        self.troubles.warn_once(_NO_STATISTICS if labels.exist else _NO_LABELS, self.name)
-        return None
 
     def met(self, operation: Operation) -> bool:
         """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
@@ -804,41 +625,23 @@ class ModelTap:
         """
         if self.probe_runs.checks_rows or not ticket.trains:
             return False
-        self._parameters[ticket.mode, address] = show
-        self._shown_at = -1
+        self._parameters.add(ticket.mode, address, show)
         return True
 
     def _show_parameters(self) -> None:
-        """Record the parameters of the epoch as they are now, unless no step came since that was done.
-
-        The script may load others after the end of its data, which are not those of the epoch.
-        """
-        steps = self.source.stepped
-        if not self._parameters or (steps and steps == self._shown_at):
-            return
-        self._shown_at = steps
-        for show in self._parameters.values():
-            try:
-                if not show():
-                    self.troubles.warn_once(_GONE, self.name, f"{self._epoch:g}")
-            except Exception as error:
-                self._fail(error)
-        self.sender.post()
+        """Record the parameters of the epoch as they are now."""
+        self._parameters.show(self._epoch, self.source.stepped)
 
     def epoch_is_trained(self) -> None:
         """Record the parameters of the epoch: what changes them from now on is no training of it."""
         self._show_parameters()
-        self._parameters = {}
+        self._parameters.end_epoch()
 
     def axis_to_follow(self) -> int | None:
-        """Return the axis of the rows of the pass that begins, if a backend shall follow them through layers.
-
-        These are the first, second, fourth … recorded pass of the training.
-        """
+        """Return the axis of the rows of the pass that begins, if a backend shall follow them; else None."""
         if self.probe_runs.running:
             return None
-        self._followable += 1
-        return self.batch_axis if self._followable & (self._followable - 1) == 0 else None
+        return self.batch_axis if self._moved.is_due() else None
 
     def on_moved(self, address: str, *, is_known: bool = True) -> None:
         """Register that the rows of a layer are in another order than in the batch.
@@ -847,39 +650,11 @@ class ModelTap:
             address: The layer.
             is_known: Whether that is known; otherwise they may be, since others before are.
         """
-        if address in self._moved:
-            return
-        self._moved.add(address)
-        epoch = f"{self._tags.epoch:g}"
-        is_by_order = self._tags.items is None and self._tags.ordered
-        if is_known:
-            text = _MOVED.format(address, self.name, epoch, _OF_OTHERS if is_by_order else _REFUSED)
-            self.troubles.inform("rows", text, "warning")
-        else:
-            self._unproven.append(address)
-        self._withdraw(address, _MOVED_NOTE if is_known else _UNPROVEN_NOTE)
+        self._moved.add(address, self._tags, is_known=is_known)
 
     def on_other_rows(self, address: str) -> None:
         """Register that the rows of a layer are not known to be those that the ids of the pass are for."""
-        if address not in self._moved:
-            self._moved.add(address)
-            self.troubles.inform("rows", _OTHER_CALL.format(address, self.name), "warning")
-            self._withdraw(address, _OTHER_CALL_NOTE)
-
-    def _withdraw(self, address: str, note: str) -> None:
-        """Doubt the items of a layer: of its rows so far, and by order of arrival also of later ones."""
-        is_by_order = self._tags.items is None and self._tags.ordered
-        until = None if is_by_order else self._tags.epoch
-        self.doubt(Doubt(note.format(f"{self._tags.epoch:g}"), True, until=until, address=address))
-
-    def _tell_unproven(self) -> None:
-        """Say of which layers of the pass the order of rows is not proven."""
-        if not self._unproven:
-            return
-        scores = "They have" if len(self._unproven) > 1 else "It has"
-        facts = listed(self._unproven), self.name, f"{self._tags.epoch:g}", scores
-        self.troubles.inform("rows", _UNPROVEN.format(*facts), "warning")
-        self._unproven = []
+        self._moved.add_others(address, self._tags)
 
     def _with_axis(self, ticket: PassTags, tensor: CapturedTensor) -> CapturedTensor:
         """Return a tensor with its batch axis, as far as it is known."""
@@ -894,9 +669,7 @@ class ModelTap:
             return True
         if ticket.mode == PROBE_SET_MODE:
             return self.probe_runs.is_reordered(tensor)
-        if tensor.kind.startswith("grad_"):  # whose number may say which of several gradients it is
-            return without_call(tensor.address) in map(without_call, self._moved)
-        return tensor.address in self._moved
+        return self._moved.has(tensor)
 
     def _parts(self, ticket: PassTags, tensor: CapturedTensor, cut: Cut) -> list[Part]:
         """Return the rows of which statistics are sent instead of a tensor; none if its rows are sent.
@@ -947,12 +720,9 @@ class ModelTap:
         if self._first and output is not None:
             self._first = False
             self.coverage.warn_never_called()
-        if self._fitting is False and self._tags.items is not None:
-            self._fitting = None
-            self._misfits += 1
-            self.troubles.count("items", _MISFIT, len(self._tags.items), self.name, self._fit.rows)
+        self._ids.end_pass(self._tags.items, self._fit.rows)
         self._axes.end()
-        self._tell_unproven()
+        self._moved.end_pass(self._tags)
         if self._tags.mode == PROBE_SET_MODE:
             self._axes.tell()
         try:
@@ -1032,7 +802,7 @@ class ModelTap:
         self._ended = True
         self.source.end(self.name, self.epoch)
         if self.source.is_stopped_inside():
-            self.doubt(_of_epoch(_STOPPED, self._epoch))
+            self.doubt(of_epoch(_STOPPED, self._epoch, modes=(_TRAINING,), every=True))
         self.source.remove()
         if (
             not self.passes
@@ -1069,26 +839,23 @@ class ModelTap:
     ) -> Record | LateRecord:
         """Copy a tensor into a record, or begin to make statistics of it for one."""
         if part is not None and self.statistics is not None:
-            self._fitting = True
+            self._ids.fit()
             begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
             return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
         array, summary = _copied(tensor, cut)
-        items, axis, cut_from = tags.items, cut.axis, self._fit.cut_from(tensor, cut)
-        if axis is None:
-            items = None
-        elif items is not None and self._is_reordered(tags, tensor):
-            items = self._order.unknown_ids(array.shape[axis])
-        elif items is not None and tensor.shape[axis] == len(items):
-            self._fitting, items = True, items[: array.shape[axis]]
-        elif items is not None and tags.mode == PROBE_SET_MODE:
-            items = None  # a layer with other rows, which come in the same order each time
-        elif items is not None or not tags.ordered or cut_from is not None:
-            self._fitting = self._fitting or False
-            items = self._order.unknown_ids(array.shape[axis])
+        items, cut_from = None, self._fit.cut_from(tensor, cut)
+        if cut.axis is not None:
+            items = self._ids.of_rows(
+                tags,
+                tensor.shape[cut.axis],
+                array.shape[cut.axis],
+                is_reordered=tags.items is not None and self._is_reordered(tags, tensor),
+                is_cut=cut_from is not None,
+            )
         return Record(
             array,
             tensor.address,
-            batch_axis=axis,
+            batch_axis=cut.axis,
             items=items,
             projected_from=cut.projected_from,
             summary=summary,
@@ -1105,11 +872,6 @@ def _label_patterns(
         patterns = [probe_set.layers.get(target, "") for target in probe_set.labels]
         return lambda: patterns
     return lambda: [one.layer_pattern for one in sender.targets.values() if one.is_for(name, run)]
-
-
-def _of_epoch(note: str, epoch: float) -> Doubt:
-    """Return a note on all scores of the training's own passes in one epoch."""
-    return Doubt(note, after=math.nextafter(epoch, -math.inf), until=epoch, modes=(_TRAINING,), every=True)
 
 
 def _copied(tensor: CapturedTensor, cut: Cut) -> tuple[np.ndarray, np.ndarray | None]:
