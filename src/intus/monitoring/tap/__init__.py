@@ -1,7 +1,7 @@
 """The tap: what a backend shows of a model's passes, made into records for the sender.
 
-``ModelTap`` tags the passes and copies what is recorded of them. Each of the other modules is one question
-that this raises, such as how many rows fit into the queue, or whether the ids of items fit the rows.
+``ModelTap`` tags passes and copies what is recorded of them. Each other module answers one question of it,
+such as which ids belong to the rows of a pass, how many of them fit into the queue, or what a pass costs.
 """
 
 from .model_tap import ModelTap

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ...core.record import PROBE_SET_MODE
-from ..probe_set_runner import PassTags
-from ..row_order import RowOrder
 from ..warn_once import WarningLog
+from .pass_tags import PassTags
+from .row_order import RowOrder
 
 _MISFIT = (
     "intus: Probe.items had %s ids for a pass of %s whose arrays have %s rows, so its rows have no ids and "

@@ -20,18 +20,15 @@ from ...core.projection import project, summarize
 from ...core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
 from ..budget import Budget, Seconds
 from ..clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
-from ..coverage import Coverage
 from ..data_source import DataSource
-from ..pass_axes import PassAxes
 from ..probe_set import ProbeSet
-from ..probe_set_runner import PassTags, ProbeSetRunner
 from ..row_check import Place
-from ..row_order import RowOrder
 from ..schedule import Cut, Schedule
 from ..sender import Sender
 from ..sent_counts import EpochKey
 from ..warn_once import WarningLog
 from .costs import Costs
+from .coverage import Coverage
 from .doubts import Doubts, from_epoch, of_epoch
 from .epoch_parameters import EpochParameters
 from .error_log import ErrorLog
@@ -39,7 +36,11 @@ from .first_graph import FirstGraph
 from .item_ids import ItemIds
 from .model_turns import ModelTurns
 from .moved_rows import MovedRows
+from .pass_axes import PassAxes
+from .pass_tags import PassTags
+from .probe_set_runner import ProbeSetRunner
 from .queue_fit import QueueFit
+from .row_order import RowOrder
 from .skips import Skips
 from .statistics_labels import StatisticsLabels
 from .target_checks import TargetChecks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...backends.base import CapturedTensor
 from ...core.address import without_call
 from ...core.doubt import Doubt
-from ..probe_set_runner import PassTags
 from ..row_check import listed
 from ..warn_once import WarningLog
 from .doubts import Doubts
+from .pass_tags import PassTags
 
 _MOVED = (
     "Layer {!r} of {} does not keep the order of rows: its rows are those of an earlier layer in another "

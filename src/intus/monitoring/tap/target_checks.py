@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import did_you_mean
-from ..coverage import Coverage
 from ..sender import Sender
 from ..targets import RegisteredTarget, doubt_of_shape
 from ..warn_once import WarningLog
+from .coverage import Coverage
 
 _FEW_LABELS = (
     "intus: the target {} has {} labels, but %s was called with item %s, so it has no scores there. Label i "

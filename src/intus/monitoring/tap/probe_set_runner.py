@@ -6,27 +6,24 @@ import math
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..backends.base import Backend, CapturedTensor
-from ..backends.sharding import Together
-from ..core.doubt import DOUBTED, Doubt
-from ..core.probes_disabled import probes_disabled
-from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
+from ...backends.base import Backend, CapturedTensor
+from ...backends.sharding import Together
+from ...core.doubt import DOUBTED, Doubt
+from ...core.probes_disabled import probes_disabled
+from ...core.record import PROBE_SET_MODE
+from ..probe_set import ProbeSet, taken
+from ..row_check import Place, RowCheck, Rows, listed, permutation
+from ..schedule import Schedule
+from ..warn_once import WarningLog
 from .batch_axes import possible
+from .costs import Costs
 from .model_reference import ModelReference
-from .probe_set import ProbeSet, taken
-from .row_check import Place, RowCheck, Rows, listed, permutation
-from .schedule import Schedule
-from .warn_once import WarningLog
-
-if TYPE_CHECKING:
-    from .statistics import Labels
-    from .tap.costs import Costs
+from .pass_tags import PassTags
 
 _TWICE = (
     "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown: two "
@@ -95,33 +92,6 @@ _MIXED = (
 
 #: More calls than any training makes between two looks at the probe set.
 _MANY = 1 << 40
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PassTags:
-    """The tags of one pass; its gradients, which come later, have the same.
-
-    Attributes:
-        epoch: The epoch, or the number of the call for a probe set with ``every``.
-        step: The number of the model's call.
-        mode: The mode.
-        items: The ids of the rows, or None.
-        rows: The maximum number of rows to record; None for all.
-        ordered: Whether rows without ids can be identified by their order of arrival.
-        labels: The labels to make statistics with in a pass of the training; None to send its rows.
-        facts: What else the server shall know of the pass.
-        trains: Whether a change of the parameters is expected to follow.
-    """
-
-    epoch: float
-    step: int
-    mode: str
-    items: np.ndarray | None
-    rows: int | None = None
-    ordered: bool = True
-    labels: Labels | None = None
-    facts: PassFacts = NO_FACTS
-    trains: bool = False
 
 
 class _State(NamedTuple):
