@@ -501,12 +501,14 @@ class ModelTap:
         if self.probe_runs.replaces_training:
             return None
         mode, is_unnamed = self._mode_of_pass(), items is None
-        self._turns.see(mode)
+        if mode != self._turns.mode:  # a call less in most passes; see _skips_again
+            self._turns.change_mode(mode)
         self.costs.pay_sender()
         # One score must not be of the rows of two datasets.
         if self._paid(self.source.is_of_second, inputs, epoch, mode, default=False):
             return None
-        self._fit.adapt()
+        if self._fit.rows:
+            self._fit.adapt()
         period = epoch, mode
         unpaid = self.budget.skips(period, mode)
         watched = not unpaid and self.budget.allows(process_seconds(), period, mode)

@@ -15,24 +15,27 @@ class ModelTurns:
     Args:
         writes_of: Returns the number of writes to the parameters of a model.
 
+    Attributes:
+        mode: The mode of the last pass.
+
     Example:
         >>> turns, writes = ModelTurns(len), [0]
-        >>> turns.see("train"), turns.see("eval"), turns.number(writes, 0), turns.number(writes, 0)
-        (None, None, 1000, 1000)
-        >>> writes.append(0)
-        >>> turns.number(writes, 0)
-        1001
+        >>> for mode in ("train", "eval"):
+        ...     turns.change_mode(mode)
+        >>> turns.number(writes, 0), turns.number(writes, 0), turns.number([0, 0], 0)
+        (1000, 1000, 1001)
     """
 
     def __init__(self, writes_of: Callable[[Any], int]) -> None:
         self._writes_of = writes_of
-        self._turns, self._mode = 0, ""  # how often a pass of the training followed others
+        self.mode = ""
+        self._turns = 0  # how often a pass of the training followed others
         self._last = -1, 0, 0  # of the model in an evaluation: turn, writes, and changes in the turn
 
-    def see(self, mode: str) -> None:
-        """Register the mode of a pass."""
-        self._turns += mode == _TRAINING != self._mode
-        self._mode = mode
+    def change_mode(self, mode: str) -> None:
+        """Register a pass in another mode than the last."""
+        self._turns += mode == _TRAINING
+        self.mode = mode
 
     def number(self, model: Any, steps: int) -> int:
         """Return a number that changes when the model did: by training, or by writes to its parameters.

@@ -32,7 +32,7 @@ class QueueFit:
         troubles: Receives a warning.
 
     Attributes:
-        rows: The number of rows of the last recorded pass.
+        rows: The number of rows of the last recorded pass; 0 once it was adapted to.
     """
 
     def __init__(
@@ -71,8 +71,6 @@ class QueueFit:
     def adapt(self) -> None:
         """Bound the rows of later passes by the size of the last recorded one."""
         nbytes, rows = self._nbytes, self.rows
-        if not rows:
-            return
         self._nbytes = self.rows = 0
         self._budget.adapt_rows(nbytes, rows)
         if not self._wait:
