@@ -665,7 +665,7 @@ def test_too_long_pass_has_no_graph(server, monkeypatch):
         def forward(self, x):
             for _ in range(100):
                 x = x + 1
-            sizes.append(len(watch._tap._traced._capture.recording.rows))
+            sizes.append(len(watch._tap._graph.traced._capture.recording.rows))
             return x
 
     sizes = []

@@ -191,11 +191,11 @@ def test_time_of_a_device_is_paid_once_and_by_the_wall_clock_alone(server, monke
         assert tap.sender.drain(20)
         assert 300 <= tap.sender.busy.wall - began.wall < 400  # of three layers; the fourth shares an array
         assert tap.sender.busy.processor - began.processor < 100
-        tap._pay_sender()
+        tap.costs.pay_sender()
         tap.sender.count_device(300)  # of kernels that end after the pass
         spent = tap.budget.spent
-        tap._pay_sender()
-        tap._pay_sender()
+        tap.costs.pay_sender()
+        tap.costs.pay_sender()
         assert 300 - 1e-6 <= tap.budget.spent.wall - spent.wall < 400  # a difference of rounded sums
         assert tap.budget.spent.processor - spent.processor < 100
 

@@ -82,7 +82,7 @@ def register_targets(
     sender.targets.pop(target.key, None)
     sender.targets[target.key] = target  # the newest last
     for tap in list(sender.taps):
-        tap.check_target(target)
+        tap.targets.check(target)
     during = sorted({tap.run for tap in list(sender.taps) if not tap.is_over})
     job = queue_targets(sender, name, labels, groups=ids[0], types=ids[1], during=during, **patterns)
     return sender.wait(job, ANSWER_S)

@@ -251,9 +251,9 @@ def probe(
         operations = operations if sends else []
         tap.attach(known, operations)
         for target in sender.targets.values() if checked_set is None else ():
-            tap.check_target(target)
+            tap.targets.check(target)
         for of, pattern in checked_set.layers.items() if checked_set is not None else ():
-            tap.check_layers(f"layers[{of!r}]", pattern)
+            tap.targets.check_layers(f"layers[{of!r}]", pattern)
         if choice is not False and (checked_set is not None or choice is True):
             from .statistics import PassStatistics  # the scores, which other probes do not need
 
@@ -280,7 +280,7 @@ def probe(
         patterns = {"model_pattern": f"^{re.escape(tap.name)}$", "run_pattern": f"^{re.escape(tap.run)}$"}
         owner = f"{sender.id}{OF_PROBE_SET}{tap.run} {tap.name}"  # the process may train other models too
         for of, labels in checked_set.labels.items():
-            tap.check_shape(of, labels)
+            tap.targets.check_shape(of, labels)
             queue_targets(
                 sender,
                 of,

@@ -6,27 +6,25 @@ import math
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..backends.base import Backend, CapturedTensor
-from ..backends.sharding import Together
-from ..core.doubt import Doubt
-from ..core.notes import Facts
-from ..core.probes_disabled import probes_disabled
-from ..core.record import NO_FACTS, PROBE_SET_MODE, PassFacts
+from ...backends.base import Backend, CapturedTensor
+from ...backends.sharding import Together
+from ...core.doubt import Doubt
+from ...core.notes import Facts
+from ...core.probes_disabled import probes_disabled
+from ...core.record import PROBE_SET_MODE
+from ..probe_set import ProbeSet, taken
+from ..row_check import Place, RowCheck, Rows, listed, permutation
+from ..schedule import Schedule
+from ..warn_once import WarningLog
 from .batch_axes import possible
+from .costs import Costs
 from .model_reference import ModelReference
-from .probe_set import ProbeSet, taken
-from .row_check import Place, RowCheck, Rows, listed, permutation
-from .schedule import Schedule
-from .warn_once import WarningLog
-
-if TYPE_CHECKING:
-    from .statistics import Labels
+from .pass_tags import PassTags
 
 _TWICE = (
     "intus: the probe set has already run in epoch %s, so later changes in that epoch are not shown: two "
@@ -97,33 +95,6 @@ _MIXED = (
 _MANY = 1 << 40
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PassTags:
-    """The tags of one pass; its gradients, which come later, have the same.
-
-    Attributes:
-        epoch: The epoch, or the number of the call for a probe set with ``every``.
-        step: The number of the model's call.
-        mode: The mode.
-        items: The ids of the rows, or None.
-        rows: The maximum number of rows to record; None for all.
-        ordered: Whether rows without ids can be identified by their order of arrival.
-        labels: The labels to make statistics with in a pass of the training; None to send its rows.
-        facts: What else the server shall know of the pass.
-        trains: Whether a change of the parameters is expected to follow.
-    """
-
-    epoch: float
-    step: int
-    mode: str
-    items: np.ndarray | None
-    rows: int | None = None
-    ordered: bool = True
-    labels: Labels | None = None
-    facts: PassFacts = NO_FACTS
-    trains: bool = False
-
-
 class _State(NamedTuple):
     """A number of each kind, which changes when the model is called or trained.
 
@@ -151,6 +122,7 @@ class Host(Protocol):
     epoch: float
     name: str
     troubles: WarningLog
+    costs: Costs
 
     @property
     def passes(self) -> int:
@@ -193,9 +165,6 @@ class Host(Protocol):
 
     def model_ends(self) -> None:
         """Call ``ProbeSetRunner.model_ends``, since the model dies."""
-
-    def paying_for_set(self) -> AbstractContextManager[None]:
-        """Return a context that pays for a pass of the probe set."""
 
 
 class ProbeSetRunner:
@@ -449,7 +418,7 @@ class ProbeSetRunner:
             return True
         self.running = True
         try:
-            with self._host.paying_for_set(), probes_disabled(), self._settings_of_first():
+            with self._host.costs.paying_for_set(), probes_disabled(), self._settings_of_first():
                 self._compare_kernels(model, number)
                 unknown = self._check_rows(model, number)
                 inputs = self._checked_inputs(number)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .warn_once import WarningLog
+from ..warn_once import WarningLog
 
 _ADVICE = (
     "Labels cannot be matched to rows by order of arrival. Set Probe.items = ids before each call, or pass a "

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, runtime_checkable
 
-from ..core.nested import leaves
+from ...core.nested import leaves
+from ..row_check import Place, listed
+from ..warn_once import WarningLog
 from .batch_axes import BatchAxes
-from .row_check import Place, listed
-from .warn_once import WarningLog
 
 _NO_AXIS = (
     "Which axis of {} of {} is the batch is not known: some layers have it along another axis than the "

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .row_check import Place
+from ..row_check import Place
 
 Shape = tuple[int, ...]
 

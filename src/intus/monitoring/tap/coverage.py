@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..core.address import without_call
-from .row_check import listed
-from .warn_once import WarningLog
+from ...core.address import without_call
+from ..row_check import listed
+from ..warn_once import WarningLog
 
 _SILENT = (
     "intus: %s of %s layers of %s have recorded nothing so far, for example %r. They did not run as modules, "
