@@ -9,8 +9,7 @@ A loader over another dataset, or another part of it, that follows it may be the
 it is, shows what comes next: if that is another iteration of it, and not of the first, it is another epoch. A
 part that follows several epochs over another is a stage of the training, with epochs of its own. Where the
 model itself is not called, as inside ``torch.compile``, the steps of its optimizer stand for its calls.
-Epoch 0 is the model before its training. Ids are the indices that the sampler of the DataLoader gave, for the
-dataset of the training alone: in another one, for validation, the same indices are other items.
+Epoch 0 is the model before its training.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backends.feeds import Feed, Items, Origin
-from ..core.doubt import DOUBTED
-from .contents import Contents, Repeats
+from ..backends.feeds import Feed, Origin
+from .contents import Repeats
+from .item_finder import ItemFinder
 from .pass_data import UNKNOWN, Data, PassData
+from .search_log import NOT_FOUND
 from .warn_once import WarningLog
 
 _BY_LOADER = "Epochs are found from {}: one begins when it is iterated anew after the parameters changed."
@@ -88,11 +88,6 @@ _PEEK = (
     "parameters had not changed. To see a shape, call the model before probe()."
 )
 _AGAIN = " Its batches were kept and used again, and an epoch begins when the first of them comes again."
-_FIRST_ONLY = (
-    "Items are found from the sampler of {} for its first iteration alone: its batches were kept and used "
-    "again, as by itertools.cycle, and which rows they have then is not known. Later epochs have no labels. "
-    "Iterate over the DataLoader in each epoch, set watch.items = ids before each call, or pass a probe_set."
-)
 _BY_STEPS = (
     "No call of the model itself came before a step of its optimizer, as in compiled code or with a closure "
     "for step, so that epochs are seen at steps of its optimizer: epoch 0 is the model before the first."
@@ -154,53 +149,11 @@ _ROWS_AGAIN = (
     "DataLoader is known to have given the batches, and the first batch did not come again, as of "
     "permutations of tensors. Set watch.epoch = number before each epoch."
 )
-_BY_SAMPLER = "Items are found from the sampler of {}: label i belongs to row i of {}."
-_BY_ORDER = (
-    "Items are not found from the sampler of {}, because {}. Set watch.items = ids, or pass a probe_set."
-)
-_OTHER = (
-    "Rows of {} (mode {}) have no labels: they are of another dataset than the rows of {}, which labels are "
-    "for. Set watch.items = ids, or pass a probe_set."
-)
-_BESIDE = (
-    "Rows of {} have no labels, although they train the model: they are of another dataset than the rows of "
-    "{}, which labels are for. An epoch with rows of both has no scores with labels, and its other scores "
-    "are of both. Set watch.items = ids before each call, or pass a probe_set."
-)
-_NOT_TRAINED_ON = (
-    "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
-    "were taken to be the rows of the labels. Scores with labels of that time are withdrawn."
-)
-_NOT_OF_LABELS = "withdrawn: labels are for the rows of {}, and these were rows of {}"
-_ANEW = (
-    "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
-    "{}, which labels are for. Make the dataset once, before the epochs, or set watch.items = ids."
-)
-_OTHER_TENSOR = (
-    "Items are found from the sampler for some calls only: a call took {} of a batch of {}, and the first "
-    "took {}. Which rows another tensor of the batch has (another view, a pair) is not known, so these "
-    "calls have no ids, and epochs with both have no labels. The rows of {} are still taken to be the "
-    "sampler's. Set watch.items = ids before each call, or pass a probe_set."
-)
-_REORDERED = (
-    "Items are not found from the sampler of {}, because its dataset changes its order: items are now what "
-    "others were before. Earlier scores are of the order at that time, perhaps not that of the labels, and "
-    "have a note. Set watch.items = ids before each call, or pass a probe_set."
-)
-_CHANGED = (
-    "Items are found from the sampler of {}, and not verified: its dataset gives other values for an item "
-    "than before. With random augmentation label i still belongs to item i; with a dataset that changes its "
-    "order it does not. A probe_set is free of this doubt."
-)
-_COPIES = (
-    "Many items of {} are exact copies of others. Labels fitted on a row and tested on its copy show only "
-    "that the row is recognized, so their scores have a note. Register them with groups=, one for all copies."
-)
 _FEW = 8  # stages
 _MOST_SINGLE = 1 << 16  # batches of one row that are remembered
 _Read = TypeVar("_Read")
 _TRAINING = "train"
-_SCRIPT, _NOT_FOUND = "set by the script", "not found"
+_SCRIPT = "set by the script"
 
 
 class DataSource:
@@ -216,15 +169,10 @@ class DataSource:
         on_other_inputs: Called if items have other inputs than before.
 
     Attributes:
-        items: How the ids of rows are found, in words.
-        has_ids: Whether the ids of recorded rows are found.
         checked_s: The processor seconds that it took to find out whether the parameters changed.
         is_first: Whether the last call or step with an epoch was the first of the training, so that the model
             is as it was before.
         are_passes_recorded: Whether the passes themselves are recorded, and not a probe set instead.
-        has_copies: Whether many items are known to be exact copies of others.
-        is_refused: Whether labels cannot be for the rows of the last call without ids, not even in their
-            order: they are of another dataset than the labels, or were reordered.
     """
 
     def __init__(
@@ -236,18 +184,18 @@ class DataSource:
         on_doubt: Callable[[str, Iterable[str], bool], None] = lambda note, modes, withdraw: None,
         on_other_inputs: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_epoch_over, self._on_doubt, self._on_other_inputs = on_epoch_over, on_doubt, on_other_inputs
+        self._on_epoch_over = on_epoch_over
+        self._items = ItemFinder(feed, troubles, on_doubt, on_other_inputs)
         if feed is not None:
             feed.on_end = self._ended
         self._feed, self._order, self._troubles = feed, order, troubles
-        self._how = self.items = _NOT_FOUND
+        self._how = NOT_FOUND
         self._part = ""  # says which epoch is a part
         self._resumed: float | None = None  # the epoch inside of which the training was resumed
-        self._finds_epochs = self._finds_items = feed is not None
+        self._finds_epochs = feed is not None
         self.checked_s = 0.0
-        self.has_ids = self.is_refused = self.has_copies = False
         # The iteration by which epochs are counted. If its dataset is made anew in each epoch, and not known
-        # to be the same, it moves on, and labels stay with the first dataset.
+        # to be the same, it moves on.
         self._current: Origin | None = None
         self._seen: dict[int, Origin] = {}  # iterations over its dataset that are under way, with the newest
         self._newest = -1  # the highest number of such an iteration so far
@@ -276,22 +224,12 @@ class DataSource:
         self._trained = 0  # calls of the training
         self._looked: tuple[int, int] | None = None  # steps and calls when it was last looked at
         self._epoch_now = 0.0
-        self._dataset = -1
-        self._name = ""  # of the loader of the dataset
-        self._is_of_evaluation = (
-            False  # whether it is that of a model without an optimizer, called before any
-        )
-        self._is_certain = False  # whether a batch of the training was found among those of the dataset
-        self._named_modes: dict[str, None] = {}  # the modes of calls whose rows have ids
-        self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
-        self._contents = Contents()
         self._repeats: Repeats | None = Repeats()  # of a training without a loader; None once said
         self._are_compared_whole = False  # whether these rows are compared by all of their values
         self._single_rows: set[Any] = set()  # hashes of batches of one row, since the first of them came
         self._are_rows_mixed = False  # whether they come in another order in each epoch
-        self._is_reordered = False  # the dataset gave an item for another
         self._data = None if feed is None else PassData(feed, troubles)
-        self._said: set[str] = set()  # modes of rows without labels, and sentences
+        self._said: set[str] = set()  # sentences
         self._first: tuple[tuple[Any, ...] | None, Any] | None = None
         self._version: int | None = None
         self.is_first = False
@@ -311,7 +249,7 @@ class DataSource:
     @property
     def epochs(self) -> str:
         """The way in which epochs are found, in words."""
-        how = f"{self._how} {_BY_STEPS}" if self._is_by_steps and self._how != _NOT_FOUND else self._how
+        how = f"{self._how} {_BY_STEPS}" if self._is_by_steps and self._how != NOT_FOUND else self._how
         how += self._doubt() + self._open_end() if self._finds_epochs else ""
         return f"{how}. {self._part}" if self._part else how
 
@@ -321,7 +259,30 @@ class DataSource:
 
     def items_are_set(self, how: str = _SCRIPT) -> None:
         """Register that ids of rows are known otherwise, so that none are looked for."""
-        self.items, self._finds_items = how, False
+        self._items.are_set(how)
+
+    @property
+    def items(self) -> str:
+        """The way in which the ids of rows are found, in words."""
+        return self._items.how
+
+    @property
+    def has_ids(self) -> bool:
+        """True if the ids of recorded rows are found."""
+        return self._items.has_ids
+
+    @property
+    def has_copies(self) -> bool:
+        """True if many items are known to be exact copies of others."""
+        return self._items.has_copies
+
+    @property
+    def is_refused(self) -> bool:
+        """True if labels cannot be for the rows of the last call without ids, not even in their order.
+
+        They are of another dataset than the labels, or were reordered.
+        """
+        return self._items.is_refused
 
     @property
     def is_observing(self) -> bool:
@@ -331,7 +292,7 @@ class DataSource:
     @property
     def is_searching(self) -> bool:
         """True as long as epochs or ids of rows are to be found."""
-        return self._feed is not None and (self._finds_epochs or self._finds_items)
+        return self._feed is not None and (self._finds_epochs or self._items.is_searching)
 
     @property
     def finds_epochs(self) -> bool:
@@ -348,7 +309,7 @@ class DataSource:
         if _FURTHER not in self._said:
             self._said.add(_FURTHER)
             text = _FURTHER.format(epoch + 1, epoch)
-            self._how = text.strip() if self._how == _NOT_FOUND else self._how + text
+            self._how = text.strip() if self._how == NOT_FOUND else self._how + text
             self._troubles.inform("epochs", text.strip())
 
     def resumes_inside(self, epoch: float) -> None:
@@ -400,8 +361,8 @@ class DataSource:
         self.is_first = self._current is None and self._first is None and not self.has_steps()
         if self._finds_epochs:
             epoch = self._epoch_now = self._epoch(feed, inputs, origin, epoch)
-        if origin is not None and self._dataset == -1:
-            self._dataset, self._name = origin.dataset, origin.name
+        if origin is not None:
+            self._items.trains(origin)
         return epoch
 
     def epoch_at_step(self, epoch: float, name: str) -> float:
@@ -477,57 +438,10 @@ class DataSource:
             inputs: The arguments of the call.
             mode: The mode of the call.
         """
-        self.is_refused = False
-        if self._feed is None or self._data is None or not self._finds_items:
+        if self._data is None:
             return None
-        training = self._feed.is_training()
-        if self._dataset == -1 and (not training or self.items != _NOT_FOUND):
-            return None
-        found = self._feed.items(inputs)
-        if found is None:
-            return None
-        if self._dataset == -1:
-            if found.ids is None:
-                self.items = _BY_ORDER.format(found.name, found.reason)
-                self._troubles.inform("items", self.items)
-            return None
-        if training and found.ids is not None and not self._is_certain:
-            if self._is_of_evaluation and found.dataset != self._dataset:
-                self._begin_training_on(found.name)
-            self._dataset, self._name, self._is_certain = found.dataset, found.name, True
-        is_known = found.ids is None or self._is_certain or self._is_of_evaluation
-        if found.dataset != self._dataset or not is_known:
-            self.is_refused = True
-            if not training or found.ids is not None or found.iteration in self._data.training:
-                self._say_other(found.name, mode, training=training)
-            return None
-        if training and self._is_again and self._is_late():
-            self.has_ids, self.is_refused = False, True
-            if self._is_certain and _FIRST_ONLY not in self._said:
-                self._said.add(_FIRST_ONLY)
-                self.items = _FIRST_ONLY.format(found.name)
-                self._troubles.inform("items", self.items, "warning")
-            return None
-        if found.ids is not None:
-            self._tensors = self._tensors or found.tensors
-            if not _are_same_rows(self._tensors, found.tensors):
-                self.has_ids, self.is_refused = False, True
-                self._say_other_tensor(found)
-                return None
-            self._look_at_contents(found)
-            if self._is_reordered:
-                self.has_ids, self.is_refused = False, True
-                return None
-        if self.items == _NOT_FOUND:
-            if found.ids is not None:
-                self.items = _BY_SAMPLER.format(found.name, found.rows_of)
-            else:
-                self.items = _BY_ORDER.format(found.name, found.reason)
-            self._troubles.inform("items", self.items)
-        self.has_ids, self.is_refused = found.ids is not None, found.is_reordered
-        if self.has_ids:
-            self._named_modes[mode] = None
-        return found.ids
+        are_kept = self._is_again and self._is_late()
+        return self._items.ids_of(inputs, mode, self._data.training, are_kept=are_kept)
 
     def end(self, name: str, epoch: float) -> None:
         """Say if passes of a training may be of several epochs, because nothing showed where others begin."""
@@ -536,7 +450,7 @@ class DataSource:
         if open_end := self._open_end().lstrip(". "):
             self._say_once(open_end)
         texts = [self._doubt().strip()]
-        if self._how == _NOT_FOUND and self._repeats is not None and self._has_changed(self._feed):
+        if self._how == NOT_FOUND and self._repeats is not None and self._has_changed(self._feed):
             texts.append(_NO_EPOCHS.format(name, epoch))
         for text in texts:
             self._warn_once(text)
@@ -584,52 +498,6 @@ class DataSource:
         version = self._read_version(feed)
         return version != self._version if version else feed.stepped() > 0 or self._is_moved
 
-    def _say_other(self, name: str, mode: str, *, training: bool) -> None:
-        """Say once for each mode that rows are of another dataset."""
-        if mode in self._said:
-            return
-        self._said.add(mode)
-        if training:
-            assert self._feed is not None
-            text = (_ANEW if self._feed.is_gone(self._dataset) else _BESIDE).format(name, self._name)
-            self.items = text if self.items == _NOT_FOUND else f"{self.items} {text}"
-            self._troubles.inform("items", text, "warning")
-        else:
-            self._troubles.inform("items", _OTHER.format(name, mode, self._name))
-
-    def _begin_training_on(self, name: str) -> None:
-        """Forget the rows of calls before the training, and say that labels are not theirs."""
-        self._tensors, self._contents, self.items = (), Contents(), _NOT_FOUND
-        self._on_doubt(_NOT_OF_LABELS.format(name, self._name), self._named_modes, True)
-        self._named_modes = {}
-        self._troubles.inform("items", _NOT_TRAINED_ON.format(name, self._name), "warning")
-
-    def _say_other_tensor(self, found: Items) -> None:
-        """Say once that a call has another tensor of a batch than the first."""
-        if _OTHER_TENSOR not in self._said:
-            self._said.add(_OTHER_TENSOR)
-            now, first = map(_named, (found.tensors, self._tensors))
-            self.items = _OTHER_TENSOR.format(now, found.name, first, first)
-            self._troubles.inform("items", self.items, "warning")
-
-    def _look_at_contents(self, found: Items) -> None:
-        """Say what the values of the rows show: another order of the dataset, other values, or copies."""
-        if found.ids is None or found.contents is None or self._is_reordered:
-            return
-        match self._contents.see(found.ids, found.contents, found.form):
-            case "reordered":
-                self._is_reordered = True
-                self.items = _REORDERED.format(found.name)
-                self._on_doubt(f"{DOUBTED}: the order of the dataset changed", self._named_modes, False)
-                self._troubles.inform("items", self.items, "warning")
-            case "changed":
-                self.items = _CHANGED.format(found.name)
-                self._on_other_inputs()
-                self._troubles.inform("items", self.items)
-            case "copies":
-                self.has_copies = True
-                self._troubles.inform("copies", _COPIES.format(found.name))
-
     def _ended(self, iteration: int) -> None:
         """Tell that an epoch is over, unless its last step is still to come."""
         feed, current = self._feed, self._current
@@ -647,7 +515,7 @@ class DataSource:
         A model that nothing trains may change all the same, such as an average of another's parameters.
         """
         counts = self._finds_epochs and self.are_passes_recorded and not (self._current or self._first)
-        looks = self._finds_items and self._dataset == -1
+        looks = self._items.has_no_dataset
         if not counts and not looks:
             return epoch
         origin = feed.origin(inputs, (), guesses=True, since=self._came_at_call)
@@ -655,7 +523,7 @@ class DataSource:
         if iteration == self._evaluated:
             return epoch
         if looks and origin is not None and not feed.has_optimizer():  # which a model under training has
-            self._dataset, self._name, self._is_of_evaluation = origin.dataset, origin.name, True
+            self._items.evaluates(origin)
         if not counts:
             self._evaluated = iteration
             return epoch
@@ -768,7 +636,7 @@ class DataSource:
 
         Few values of the rows are compared first. If these came again, so did the rows, or others like them.
         """
-        if self._repeats is None or not (self._how == _NOT_FOUND or self._are_rows_mixed):
+        if self._repeats is None or not (self._how == NOT_FOUND or self._are_rows_mixed):
             return
         found = feed.row_contents(inputs, by_all=self._are_compared_whole)
         if found is None or not self._repeats.see(found[0]):
@@ -1019,7 +887,7 @@ class DataSource:
                 return _ONE_BATCH.format(self._epoch_now, steps, current.name)
             if rounds is not None and rounds > 1 and not feed.is_over(current.iteration):
                 return _ENDLESS.format(self._epoch_now, current.name, rounds)
-        if self._repeats is None and (self._how == _NOT_FOUND or self._are_rows_mixed):
+        if self._repeats is None and (self._how == NOT_FOUND or self._are_rows_mixed):
             return _ROWS_AGAIN.format(self._epoch_now)
         if self._current is not None and self._is_shared():
             return _SHARED.format(self._epoch_now, self._current.name, self._tails[-1].name)
@@ -1035,7 +903,7 @@ class DataSource:
         """
         feed, current = self._feed, self._current
         again = {loader: len(each) for (_, loader), each in self._evaluations.items() if len(each) > 1}
-        if again and feed is not None and self._how == _NOT_FOUND and not self._has_changed(feed):
+        if again and feed is not None and self._how == NOT_FOUND and not self._has_changed(feed):
             loader, times = next(iter(again.items()))
             return _FROZEN.format(self._epoch_now, times, loader)
         if feed is None or current is None or current.length < math.inf or feed.is_over(current.iteration):
@@ -1053,35 +921,12 @@ class DataSource:
         return found
 
     def _found(self, how: str) -> None:
-        if self._how == _NOT_FOUND:
+        if self._how == NOT_FOUND:
             self._how = how
             self._troubles.inform("epochs", how)
-
-
-def _are_same_rows(first: tuple[int, ...], now: tuple[int, ...]) -> bool:
-    """Return whether a call has the rows of the first one, by the numbers of the tensors of a batch.
-
-    Tensors of one call belong together, such as ids and their mask. A later call may have fewer or more of
-    them, but not others: ``(anchor, mask)`` and ``(positive, mask)`` are different rows.
-
-    Example:
-        >>> _are_same_rows((0, 1), (0,)), _are_same_rows((0, 2), (1, 2)), _are_same_rows((0, 1), (1,))
-        (True, False, False)
-    """
-    return not first or (first[0] in now and (set(first) <= set(now) or set(first) >= set(now)))
 
 
 def _are_alike(some: Sequence[Origin], others: Sequence[Origin]) -> bool:
     """Return whether iterations are over the same rows, in any order."""
     pairs = (some, others), (others, some)
     return all(any(map(one.has_rows_of, those)) for these, those in pairs for one in these)
-
-
-def _named(tensors: tuple[int, ...]) -> str:
-    """Return the numbers of tensors in words.
-
-    Example:
-        >>> _named((0,)), _named((0, 2))
-        ('tensor 0', 'tensors 0 and 2')
-    """
-    return f"tensor{'s' * (len(tensors) > 1)} {' and '.join(map(str, tensors))}"
