@@ -1,0 +1,50 @@
+"""Recognize the first batch of an epoch when it comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...backends.feeds import Feed
+from .changes import ModelChanges
+
+#: Returns a hash of the data in a call's arguments, or something else if there is none.
+Order = Callable[[Any], Any]
+
+
+class FirstBatch:
+    """The first batch of an epoch: if it comes again after the parameters changed, another epoch begins.
+
+    Few values are compared first, then a hash of all. On a GPU it is never recognized.
+
+    Args:
+        feed: What reads the values.
+        order: What makes the hash.
+        changes: The changes of the parameters.
+        inputs: The arguments of the call with the batch.
+
+    Attributes:
+        digest: What ``order`` returned.
+    """
+
+    def __init__(self, feed: Feed, order: Order, changes: ModelChanges, inputs: Any) -> None:
+        self._feed, self._order, self._changes = feed, order, changes
+        self._values = feed.first_values(inputs)
+        self.digest = None if self._values is None else order(inputs)
+
+    @property
+    def has_one_row(self) -> bool:
+        """True if it is known to have a single row."""
+        return self._values is not None and self._values[0][:1] == (1,)
+
+    def comes_again(self, inputs: Any) -> bool:
+        """Return whether a call has it again, with which an epoch begins."""
+        if self._values is None or self._feed.first_values(inputs) != self._values:
+            return False
+        version = self._changes.read()
+        if version == self._changes.version or not isinstance(self.digest, bytes):
+            return False
+        if self._order(inputs) != self.digest:
+            return False
+        self._changes.version = version
+        return True

@@ -1,0 +1,184 @@
+"""Tell what iterations over other data are: the rest of an epoch, a stage of the training, or an aside.
+
+Other data are another dataset, or another part of one. If they follow the end of an iteration of the
+training, they may be the rest of the same epoch. What comes next shows which it is: if that is another
+iteration over them, and none over the data before, they are an epoch of their own. A part that follows
+several epochs over another is a stage of the training, with epochs of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ...backends.feeds import Feed, Origin
+from .log import EpochLog
+
+_SHARED = (
+    "Epoch {:g} has the passes of several datasets, or parts of one: those of {} were followed by others, "
+    "the last of {}, and it was not known then whether they are epochs of their own. Set watch.epoch = "
+    "number before each epoch."
+)
+_RETURNED = (
+    "Epoch {:g} may be a part of one: it has the passes of {}, which was taken for a stage of the training, "
+    "and then {} came again. So perhaps both are parts of one epoch, and are counted apart. Set watch.epoch "
+    "= number before each epoch."
+)
+_NOT_AS_BEFORE = (
+    "Epoch {:g} has the passes of {} and of {} others, and the epoch before of it and of {}: these are "
+    "datasets, or parts of one, that follow each other, and it is not known which of them are epochs of "
+    "their own. Set watch.epoch = number before each epoch."
+)
+_FEW = 8  # stages
+
+
+class OtherIterations:
+    """The iterations beside that by which epochs are counted, the current one, and after its end.
+
+    Args:
+        feed: What tells of iterations.
+        log: Gets what is to be said.
+
+    Attributes:
+        beside: The iteration that began after the current one gave its last batch; None if there is none.
+        streams: Iterations over other data that are under way along with the current one.
+    """
+
+    def __init__(self, feed: Feed, log: EpochLog) -> None:
+        self._feed, self._log = feed, log
+        self.beside: int | None = None
+        self.streams: set[int] = set()
+        self._followers: list[Origin] = []  # those over other data that followed the end of the current one
+        self._followers_before: list[Origin] = []  # in the epoch before, which began with the same rows
+        self._rests: list[Origin] = []  # followers after which the data of the training came again
+        self._in_a_row = 1  # iterations over the rows of the current one, with nothing else between
+        self._stages: list[Origin] = []  # parts that others took the place of, and no epochs of these since
+
+    def role(
+        self, current: Origin, origin: Origin, epoch: float, since: int
+    ) -> Literal["again", "moved", "aside"]:
+        """Return what an iteration that is not known yet is to the current one.
+
+        Args:
+            current: The current iteration.
+            origin: The other one.
+            epoch: The present epoch.
+            since: The number of batches that had come at the last call.
+
+        Returns:
+            ``"again"`` if it is over the same data, ``"moved"`` if the training goes on with other data,
+            ``"aside"`` if no epochs are counted by it, as far as is known.
+        """
+        is_other = origin.dataset != current.dataset
+        if is_other and self._feed.is_gone(current.dataset):
+            return "moved"
+        if is_other or self._is_next_part(current, origin, epoch, since):
+            return "moved" if self._follows(current, origin) else "aside"
+        self._rests += [one for one in self._followers if not self._is_known_rest(one)]
+        return "again"
+
+    def move_on(self, current: Origin, origin: Origin) -> None:
+        """Register that epochs are counted by another iteration than the current one from now on."""
+        before = (current, *self._followers[-1:])
+        self._in_a_row = self._in_a_row + 1 if any(map(origin.has_rows_of, before)) else 1
+        is_same = origin.has_rows_of(current)
+        if is_same and (text := self._not_as_before(current)) and self._log.is_new(_NOT_AS_BEFORE):
+            self._log.warn(text)
+        self._followers, self._followers_before = [], self._followers if is_same else []
+        self.beside, self.streams = None, {one for one in self.streams if self._feed.is_open(one)}
+
+    def is_forgotten(self) -> bool:
+        """Return whether the iterator of the current iteration was kept, but gives no more batches.
+
+        So it is if a whole other iteration has passed since it gave one.
+        """
+        return self.beside is not None and self._feed.batches(self.beside) is not None
+
+    def is_last(self, iteration: int) -> bool:
+        """Return whether an iteration is the newest that followed the end of the current one."""
+        return any(iteration == one.iteration for one in self._followers[-1:])
+
+    def doubt(self, current: Origin) -> str:
+        """Return in words that the present epoch has passes of data that may be epochs; "" if it has none."""
+        if self._log.are_passes_recorded and not all(map(self._is_known_rest, self._followers)):
+            return _SHARED.format(self._log.epoch, current.name, self._followers[-1].name)
+        return self._not_as_before(current) if self._feed.is_over(current.iteration) else ""
+
+    def _is_next_part(self, current: Origin, origin: Origin, epoch: float, since: int) -> bool:
+        """Return whether an iteration over another part of a dataset may be the rest of an epoch.
+
+        It is no stage of the training, as after several epochs over the current part or instead of one that
+        is made anew in each epoch, and its batches do not come along with others.
+        """
+        if origin.has_rows_of(current):
+            return False
+        feed, others = self._feed, self._feed.sources(since) - {origin.iteration}
+        is_beside = not feed.is_over(current.iteration) or any(map(feed.is_open, others))
+        if is_beside and not self._followers:
+            return False
+        has_returned = self._has_returned(current, origin, epoch)
+        if self._followers or self._is_known_rest(origin):
+            return True
+        is_stage = self._in_a_row > 1 or feed.is_gone(current.drawn_from)
+        if is_stage and not has_returned:
+            self._stages = [*self._stages[-_FEW:], current]
+        return not (is_stage or has_returned)
+
+    def _has_returned(self, current: Origin, origin: Origin, epoch: float) -> bool:
+        """Return whether a part comes again after others that were taken for stages, and say so.
+
+        Others that were trained on for several epochs were stages, and then it is another one.
+        """
+        if self._in_a_row > 1:
+            self._stages = []
+        places = [at for at, one in enumerate(self._stages) if origin.has_rows_of(one)]
+        if not places:
+            return False
+        self._rests += [*self._stages[places[-1] + 1 :], current]
+        self._stages = []
+        if self._log.are_passes_recorded:
+            self._log.warn(_RETURNED.format(epoch, current.name, origin.name))
+        return True
+
+    def _is_known_rest(self, origin: Origin) -> bool:
+        """Return whether the rows of an iteration were the rest of an epoch before."""
+        return any(map(origin.has_rows_of, self._rests))
+
+    def _follows(self, current: Origin, origin: Origin) -> bool:
+        """Return whether epochs are counted by an iteration over other data from now on.
+
+        Those that follow the end of the current iteration may be the rest of the same epoch. If another of
+        their data comes, and none of the current one, the training has moved on.
+        """
+        is_first = not self._followers
+        last = current if is_first else self._followers[-1]
+        if origin.iteration in self.streams or (not is_first and origin.iteration == last.iteration):
+            return False
+        if self._feed.is_open(last.iteration) and not (is_first and self.is_forgotten()):
+            self.streams.add(origin.iteration)
+            self.beside = origin.iteration if is_first else self.beside
+            return False
+        comes_again = any(map(origin.has_rows_of, self._followers))
+        if is_first or not (comes_again or self._is_made_anew(last, origin)):
+            self._followers.append(origin)
+            return False
+        if self._log.are_passes_recorded and self._log.is_new(_SHARED):
+            self._log.warn(_SHARED.format(self._log.epoch, current.name, origin.name))
+        return True
+
+    def _is_made_anew(self, last: Origin, origin: Origin) -> bool:
+        """Return whether an iteration takes the place of one over a part that no longer exists."""
+        return last.dataset == origin.dataset and self._feed.is_gone(last.drawn_from)
+
+    def _not_as_before(self, current: Origin) -> str:
+        """Return in words that others follow the current data than in the epoch before; "" if not."""
+        now, before = self._followers, self._followers_before
+        if not before or not self._log.are_passes_recorded or _are_alike(now, before):
+            return ""
+        return _NOT_AS_BEFORE.format(self._log.epoch, current.name, len(now), len(before))
+
+
+def _are_alike(some: Sequence[Origin], others: Sequence[Origin]) -> bool:
+    """Return whether iterations are over the same rows, in any order."""
+    pairs = (some, others), (others, some)
+    return all(any(map(one.has_rows_of, those)) for these, those in pairs for one in these)
