@@ -79,6 +79,32 @@ def test_links_between_pages() -> None:
     assert broken == []
 
 
+def test_figures_of_statistics_are_those_of_their_results() -> None:
+    """Before, the page said three to five times as long, for a fifth to half of the bytes."""
+    lines = (ROOT / "benchmarks" / "results" / "statistics.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    (head,) = (row for row in cells if row[0] == "model, rows")
+    rows = [
+        dict(zip(head, row, strict=True)) for row in cells if len(row) == len(head) and row[1][0].isdigit()
+    ]
+    times = [float(row["statistics s"]) / float(row["rows s"]) for row in rows]
+    sizes = [float(row["statistics MB"]) / float(row["rows MB"]) for row in rows]
+    page = (ROOT / "docs" / "probing.md").read_text()
+    assert f"takes {min(times):.1f} to {max(times):.1f} times as long as sending rows" in page
+    assert f"for {min(sizes):.2f} to {max(sizes):.2f} of the bytes" in page
+
+
+def test_pages_say_how_many_rows_of_statistics_are_kept() -> None:
+    from intus.scores.statistics.kept import BALANCED, HELD, LEAST, UNIFORM
+
+    design = (ROOT / "docs" / "design.md").read_text()
+    assert f"{UNIFORM:,} trained rows whatever their class, {BALANCED:,} by class" in design
+    assert f"at least {LEAST} for each), and {HELD:,} held-out rows" in design
+    most = f"{UNIFORM + BALANCED:,}"
+    assert f"else up to {most}" in design
+    assert f"`linear_f1` to at most {most}" in (ROOT / "docs" / "probing.md").read_text()
+
+
 def test_glossary_is_short() -> None:
     rows = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
     assert 10 <= len(rows) <= 25

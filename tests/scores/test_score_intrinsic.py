@@ -73,6 +73,20 @@ def test_covariance_scores_equal_definitions(digits):
     assert read(scorer, "effective_rank").value == pytest.approx(want, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("rows", "features", "directions"), [(100, 1024, 1024), (400, 700, 700), (60, 300, 5)]
+)
+def test_effective_rank_of_fewer_rows_than_features_equals_numpy(rows, features, directions):
+    """Before, rounding errors of the dimensions that no row reaches added up to 1e-5 of it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, directions)) / np.arange(1, directions + 1)
+    x = x @ rng.normal(size=(directions, features)) / np.sqrt(features) + 3
+    share = np.linalg.svd(x - x.mean(axis=0), compute_uv=False)
+    share = share[share > 1e-9 * share[0]] / share.sum()
+    want = np.exp(-(share * np.log(share)).sum())
+    assert read(fed("effective_rank", x), "effective_rank").value == pytest.approx(want, rel=1e-9)
+
+
 def test_dimension_of_isotropic_noise():
     basis = np.linalg.qr(np.random.default_rng(1).normal(size=(50, 20)))[0]
     x = np.random.default_rng(0).normal(size=(20000, 20)) @ basis.T

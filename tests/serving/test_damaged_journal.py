@@ -211,6 +211,48 @@ def test_request_cut_by_a_kill_casts_no_doubt_on_epochs_that_arrived_whole(tmp_p
     machine.stop()
 
 
+class Killed(BaseException):
+    """The end of a process, which nothing in it handles."""
+
+
+@settings(max_examples=60)
+@given(
+    part=st.floats(0, 1),
+    stored=st.integers(0, 3),
+    kills=st.integers(1, 2),
+    client=st.sampled_from("c-"),
+)
+def test_file_that_a_kill_left_half_begun_casts_no_doubt(tmp_path_factory, part, stored, kills, client):
+    """Kill a server at any byte of the snapshot of a new file, with and without counts of a client.
+
+    Before, an empty file was left, and of a client without counts all epochs that waited were doubted.
+    """
+    machine = Machine(tmp_path_factory.mktemp("kills") / "journal")
+    key, counts = ("r", "m"), client == "c"
+    for epoch in range(4):
+        reports = [{"run": "r", "model": "m", "epoch": epoch, "sent": 1, "ended": True}] if counts else ()
+        assert machine.send(epoch, seq=epoch, run="r", epoch=epoch, epochs=reports).accepted
+
+    def cut(file, parts, fsync):
+        content = b"".join(parts)
+        file.write(content[: round(part * len(content))])
+        raise Killed
+
+    for _ in range(kills):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(module, "_write", cut)
+            with pytest.raises(Killed):
+                machine.journal.log(key).begin(machine.service.aggregator.snapshot(key, machine.time))
+        machine.kill()
+    machine.evaluator.store(stored)
+    machine.service.flush()
+    assert {each.code for each in machine.evaluator.received_notices} <= {"continued"}
+    assert {p.epoch: p.lacks for p in machine.evaluator.got} == dict.fromkeys(range(4), "")
+    assert {p.epoch: numbers(p.records) for p in machine.evaluator.got} == {e: [e] for e in range(4)}
+    assert not list(machine.folder.rglob(f"*{module.NEW}"))
+    machine.stop()
+
+
 def test_damaged_frame_is_kept_and_told_by_name(tmp_path):
     machine = Machine(tmp_path / "journal")
     for number in (1, 2, 3):

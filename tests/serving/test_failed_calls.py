@@ -186,7 +186,7 @@ def test_want_of_memory_at_the_start_is_told_in_a_sentence(tmp_path, monkeypatch
 def test_run_whose_first_file_could_not_be_opened_leaves_no_folder(machine, monkeypatch):
     """The next start told that the journal was damaged, though nothing of the run had been acknowledged."""
     with monkeypatch.context() as patched:
-        patched.setattr(module.OpenFiles, "create", failing(module.OpenFiles.create))
+        patched.setattr(Path, "open", failing(Path.open))
         with pytest.raises(FullError, match="Input/output"):
             machine.send(1, seq=1)
     machine.kill()

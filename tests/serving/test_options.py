@@ -8,13 +8,15 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving_help import record, target_of
 
 from intus.core.errors import InputError, ServeError
 from intus.serving.options import ServerOptions, add_options, choose
-from intus.serving.run import Server, serve
+from intus.serving.run import Server, _make_roles, serve
 
 NAMES = [option.name for option in fields(ServerOptions)]
 
@@ -45,6 +47,7 @@ VALUES = {
     "fsync": st.booleans(),
     "no_token": st.just(False),
     "splits": st.integers(1, 50),
+    "scores": st.none() | st.sampled_from(["linear_f1", "linear_f1,mean"]),
 }
 
 
@@ -101,6 +104,7 @@ def test_token_that_ends_a_command_line_is_refused():
         ({"database": 3}, InputError, "database must be text, got 3"),
         ({"trigger": ""}, InputError, "trigger must be some of epoch, step, mode"),
         ({"engine": "ray", "workers": 1.5}, InputError, "workers must be a positive whole number, got 1.5"),
+        ({"scores": "mean,"}, InputError, "scores must be names of scores, separated by commas, got 'mean,'"),
         ({"splits": 0}, InputError, "splits must be a positive whole number, got 0"),
         ({"host": "example.org"}, ServeError, "A token is required to listen on example.org"),
     ],
@@ -122,3 +126,36 @@ def test_default_journal_folder_is_beside_database():
     assert str(ServerOptions(database="a/x.db").journal_folder) == "a/x.db.journal"
     assert str(ServerOptions(database="postgresql://h/n").journal_folder) == "intus.journal"
     assert str(ServerOptions(journal="j").journal_folder) == "j"
+
+
+def test_server_computes_the_chosen_scores_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 100)
+    rows = (rng.normal(size=(200, 3)) + labels[:, None]).astype(np.float32)
+    options = ServerOptions(database=tmp_path / "x.db", journal="memory", scores="linear_f1, mean")
+    roles = _make_roles(options)
+    try:
+        roles.aggregator.put_target(target_of({"name": "half", "targets": labels.tolist()}))
+        for epoch in range(2):
+            block = record(array=rows, epoch=epoch, items=np.arange(200))
+            roles.aggregator.records([block], {"client": "c", "seq": epoch})
+        roles.aggregator.flush()
+        found = roles.frontend.database.points("r", "m")
+    finally:
+        roles.aggregator.close()
+    assert sorted(set(found["score"].tolist())) == ["linear_f1", "linear_f1.majority", "mean"]
+    assert found.where(score="mean")["value"] == pytest.approx([rows.mean(dtype=np.float64)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        ("linear_f2", r"There is no score 'linear_f2'\. Did you mean .*'linear_f1'"),
+        ("mean,correlation", "'correlation' is one of single units, which inspect computes"),
+        ("svcca", "'svcca' compares layers of one model, which inspect does"),
+        ("cka_epoch", "'cka_epoch' .* which only servers have, beside their default scores"),
+    ],
+)
+def test_scores_that_a_server_cannot_compute_are_refused_at_the_start(tmp_path, names, complaint):
+    with pytest.raises(InputError, match=complaint):
+        _make_roles(ServerOptions(database=tmp_path / "x.db", scores=names))

@@ -72,7 +72,7 @@ class SomeClasses:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a note says that decides what follows from its score.
+    """Facts in a note that decide what follows from its score.
 
     Attributes:
         number: The number of the score's labels among those of their name that were registered, from 1.

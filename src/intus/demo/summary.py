@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..core.results import Results
@@ -24,21 +26,28 @@ def sentences(points: Results, units: Results, accuracy: str, epochs: int) -> li
     return [_task(points, accuracy, epochs), _input_property(points, epochs), _responses(units)]
 
 
+class _Score(NamedTuple):
+    """A value with its 95 % interval and its baseline."""
+
+    value: float
+    low: float
+    high: float
+    baseline: float
+
+
 def _task(points: Results, accuracy: str, epochs: int) -> str:
     digit = points.where(target="digit", score="linear_f1")
-    known = {
-        at: _at(digit, *at) for at in [(layer, epoch) for layer in (LAST, FIRST) for epoch in (0, epochs)]
-    }
-    if missing := [f"{layer} at epoch {epoch}" for (layer, epoch), value in known.items() if value is None]:
+    known = {(layer, epoch): _at(digit, layer, epoch) for layer in (LAST, FIRST) for epoch in (0, epochs)}
+    if missing := [f"{layer} at epoch {epoch}" for (layer, epoch), score in known.items() if score is None]:
         return (
             f"The network classifies {accuracy} correctly. The scores of the digit are missing on "
             f"{', '.join(missing)}, so what its layers learned is not known. The notices on the page say why."
         )
-    chance = _at(digit, LAST, epochs, "baseline")
+    last, trained_last, first, trained_first = (score for score in known.values() if score is not None)
     return (
         f"Over {epochs} epochs, the held-out macro F1 of a linear classifier of the digit on the last layer, "
-        f"{LAST}, {_change(known[LAST, 0], known[LAST, epochs])}, and on the first layer, {FIRST}, "
-        f"{_change(known[FIRST, 0], known[FIRST, epochs])} (chance: {_figure(chance)}). The network itself "
+        f"{LAST}, {_change(last, trained_last)}, and on the first layer, {FIRST}, "
+        f"{_change(first, trained_first)} (chance: {trained_last.baseline:.2f}). The network itself "
         f"classifies {accuracy} correctly."
     )
 
@@ -48,12 +57,13 @@ def _input_property(points: Results, epochs: int) -> str:
     ink = points.where(target="ink above the middle", score="linear_f1")
     here, there = _at(ink, FIRST, epochs), _at(ink, LAST, epochs)
     if here is None or there is None:
-        missing = " and ".join(layer for layer, value in ((FIRST, here), (LAST, there)) if value is None)
+        missing = " and ".join(layer for layer, score in ((FIRST, here), (LAST, there)) if score is None)
         return f"{what} has no score on {missing} at epoch {epochs}. The notices on the page say why."
-    verdict = "lost with depth" if there < here - 0.02 else "kept to the end"
+    is_lost = _direction(here, there) < 0
+    verdict = "this property of the input is lost with depth" if is_lost else "no loss beyond the intervals"
     return (
-        f"{what} is predicted with {here:.2f} from {FIRST} and {there:.2f} from {LAST} (baseline "
-        f"{_figure(_at(ink, LAST, epochs, 'baseline'))}): this property of the input is {verdict}."
+        f"{what} is predicted with {here.value:.2f} from {FIRST} and {there.value:.2f} from {LAST} (baseline "
+        f"{there.baseline:.2f}): {verdict}."
     )
 
 
@@ -82,19 +92,21 @@ def _response(units: Results, epoch: float) -> str:
     return f"{last['target'][0].replace('_', ' ')} {address}[{unit}] {shown} ({chance:.2f})"
 
 
-def _change(before: float | None, after: float | None) -> str:
-    """Return how a figure changed, in words, as far as two decimals show."""
-    first, last = _figure(before), _figure(after)
-    if first == last:
-        return f"stayed at {last}"
-    return f"{'rose' if float(last) > float(first) else 'fell'} from {first} to {last}"
+def _change(before: _Score, after: _Score) -> str:
+    """Return how a score changed, in words."""
+    if direction := _direction(before, after):
+        return f"{'rose' if direction > 0 else 'fell'} from {before.value:.2f} to {after.value:.2f}"
+    return f"did not change beyond its interval ({before.value:.2f}, then {after.value:.2f})"
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _direction(one: _Score, other: _Score) -> int:
+    """Return 1 if the interval of ``other`` is above that of ``one``, as in findings, -1 if below, else 0."""
+    return (other.low > one.high) - (other.high < one.low)
 
 
-def _at(table: Results, address: str, epoch: float, column: str = "value") -> float | None:
-    """Return the value of a layer at an epoch; None if it is missing."""
-    values = table.where(address=address, epoch=float(epoch))[column]
-    return float(values[0]) if len(values) and not np.isnan(values[0]) else None
+def _at(table: Results, address: str, epoch: float) -> _Score | None:
+    """Return the score of a layer at an epoch; None if it is missing."""
+    found = table.where(address=address, epoch=float(epoch))
+    if not len(found) or np.isnan(found["value"][0]):
+        return None
+    return _Score(*(float(found[name][0]) for name in _Score._fields))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import require
 from ..core.notes import joined
 from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult, score
@@ -196,11 +197,24 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
     scatter, n = _scatter(statistics)
     value = NAN
     if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:
+        if n < len(scatter):
+            scatter = _in_span(scatter)
         singular = np.sqrt(np.clip(np.linalg.eigvalsh(scatter), 0, None))
         share = singular / singular.sum()
         share = share[share > 1e-12]
         value = float(np.exp(-(share * np.log(share)).sum()))
     return [_covariance_result("effective_rank", value, n, statistics)]
+
+
+def _in_span(scatter: np.ndarray) -> np.ndarray:
+    """Return a smaller matrix with the eigenvalues of a scatter that are not 0.
+
+    Of fewer rows than features most are 0, and would be found as rounding errors, whose square roots count.
+    """
+    linalg = require("scipy.linalg", extra="server", why="to compute the rank of fewer rows than features")
+    factor, _, rank, _ = linalg.lapack.dpstrf(scatter, lower=1)  # Cholesky with pivoting
+    columns = np.tril(factor)[:, :rank]
+    return np.asarray(columns.T @ columns)
 
 
 def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:

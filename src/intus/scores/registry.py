@@ -135,7 +135,9 @@ def get(name: str) -> Score:
             if name in {info.name for info in one.beside}:
                 raise InputError(f"{name!r} is returned together with {one.name!r}. Write {one.name!r}.")
         if name in {info.name for info in RELATIONS}:
-            raise InputError(f"{name!r} compares two data points, which only servers have.")
+            raise InputError(
+                f"{name!r} compares two data points, which only servers have, beside their default scores."
+            )
         raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
     return _SCORES[name]
 

@@ -64,6 +64,10 @@ def _are_triggers(value: Any) -> bool:
     return isinstance(value, str) and {*value.split(",")} <= {*TRIGGERS}
 
 
+def _are_names(value: Any) -> bool:
+    return isinstance(value, str) and all(name.strip() for name in value.split(","))
+
+
 def _option(
     default: Any,
     text: str,
@@ -165,6 +169,14 @@ class ServerOptions:
         valid=_is_positive_int,
         must_be="a positive whole number",
     )
+    scores: str | None = _option(
+        None,
+        "names of the only scores to compute, separated by commas, such as linear_f1,nonfinite (default: all "
+        "of layers but expensive ones)",
+        metavar="NAMES",
+        valid=_are_names,
+        must_be="names of scores, separated by commas",
+    )
     max_bytes: int = _bytes(
         1 << 30,
         "most bytes of arrays that wait for their epoch to end, as well as of those that wait to be scored, "
@@ -241,6 +253,11 @@ class ServerOptions:
         if self.journal is not None:
             return Path(self.journal)
         return Path("intus.journal" if "://" in str(self.database) else f"{self.database}.journal")
+
+    @property
+    def score_names(self) -> list[str] | None:
+        """The names of the scores to compute; None for the default ones."""
+        return None if self.scores is None else [name.strip() for name in self.scores.split(",")]
 
     def arguments(self) -> list[str]:
         """Return the command-line arguments for these options.

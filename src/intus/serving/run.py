@@ -30,13 +30,14 @@ from .aggregation.service import AggregatorService
 from .announcement import announcement, bracketed
 from .errors import fault
 from .evaluation.evaluator import Evaluator
+from .evaluation.scoring import check_scores
 from .frontend import Frontend
 from .http.app import build
 from .http.bodies import Bodies
 from .http.connections import Connection
 from .http.feed import ChangeFeed
 from .http.remote import RemoteEvaluator, RemoteFrontend
-from .interfaces import EvaluatorLink
+from .interfaces import EvaluatorLink, FrontendLink
 from .last_minute import LastMinute
 from .options import ServerOptions, add_options, choose, takes_options
 from .roles import Roles
@@ -158,9 +159,7 @@ def _roles_of(options: ServerOptions) -> Roles:
         return Roles(_service(evaluator, options, journal))
     if options.role == "evaluator":
         url = options.frontend_url or f"http://{host}:{options.frontend_port}"
-        return Roles(
-            evaluator=Evaluator(RemoteFrontend(url, token), engine=_engine(options), splits=options.splits)
-        )
+        return Roles(evaluator=_evaluator(RemoteFrontend(url, token), options))
     frontend = Frontend(Database(options.database, fsync=options.fsync))
     if options.role == "frontend":
         return Roles(frontend=frontend)
@@ -169,11 +168,15 @@ def _roles_of(options: ServerOptions) -> Roles:
         journal = _journal(options)
         if journal is not None:
             undoing.callback(journal.close)
-        all_scores = Evaluator(
-            frontend, engine=_engine(options), splits=options.splits, on_show=frontend.on_show.now
-        )
+        all_scores = _evaluator(frontend, options, on_show=frontend.on_show.now)
         undoing.pop_all()
     return Roles(_service(all_scores, options, journal), all_scores, frontend)
+
+
+def _evaluator(frontend: FrontendLink, options: ServerOptions, **facts: Any) -> Evaluator:
+    check_scores(options.score_names)
+    engine = _engine(options)
+    return Evaluator(frontend, options.score_names, engine=engine, splits=options.splits, **facts)
 
 
 def _service(evaluator: EvaluatorLink, options: ServerOptions, journal: Journal | None) -> AggregatorService:

@@ -41,7 +41,8 @@ _MAGIC = b"ints"
 #: have no number, and snapshots do not say which files there are and how many records each window holds.
 FORMAT = 2
 FILE_BYTES = 64 << 20
-#: The end of a folder's name until its first file is written.
+#: The end of a file's name until it has its snapshot, and of a folder's until its first file has one. A kill
+#: leaves nothing else behind that is not whole and was not acknowledged, so an empty file was damaged.
 NEW = ".new"
 #: Most files that are open at once. A server sees any number of runs, and a process has few descriptors.
 MOST_OPEN = 32
@@ -60,13 +61,15 @@ class JournalFrame(NamedTuple):
 
 
 def pack(head: Mapping[str, Any], body: bytes = b"") -> list[bytes]:
-    """Return a frame's bytes, in parts so that a large body is not copied.
+    """Return a frame's bytes, with the body apart so that a large one is not copied.
+
+    What has no body is written in one call, which a kill does not halve.
 
     >>> [len(part) for part in pack({}, b"body")]
-    [20, 2, 4]
+    [22, 4]
     """
     text = json.dumps(head, separators=(",", ":")).encode()
-    return [_FRAME.pack(_MAGIC, len(text), len(body), zlib.crc32(body, zlib.crc32(text))), text, body]
+    return [_FRAME.pack(_MAGIC, len(text), len(body), zlib.crc32(body, zlib.crc32(text))) + text, body]
 
 
 class Piece(NamedTuple):
@@ -136,26 +139,19 @@ class OpenFiles:
     def __init__(self) -> None:
         self._files: dict[Path, BinaryIO] = {}
 
-    def create(self, path: Path) -> BinaryIO:
-        """Create a file, in place of one that a failed try may have left."""
-        return self._keep(path, path.open("wb", buffering=0))
-
     def open(self, path: Path, end: int) -> BinaryIO:
         """Return the file, positioned at ``end``."""
         file = self._files.pop(path, None) or path.open("r+b", buffering=0)
         file.seek(end)
-        return self._keep(path, file)
+        self._files[path] = file
+        while len(self._files) > MOST_OPEN:
+            self.close(next(iter(self._files)))
+        return file
 
     def close(self, path: Path) -> None:
         """Close a file if it is open."""
         if file := self._files.pop(path, None):
             file.close()
-
-    def _keep(self, path: Path, file: BinaryIO) -> BinaryIO:
-        self._files[path] = file
-        while len(self._files) > MOST_OPEN:
-            self.close(next(iter(self._files)))
-        return file
 
 
 class Log:
@@ -194,6 +190,9 @@ class Log:
         Raises:
             ServeError: If a file cannot be read at all.
         """
+        for unfinished in self._folder.glob(f"*{NEW}"):  # nothing in it was acknowledged
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
         files = {int(p.stem): p for p in sorted(self._folder.glob("*.log")) if p.stem.isdigit()}
         damaged, listed, followed = set(), dict[int, int](), False
         for number, path in files.items():
@@ -268,23 +267,22 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / self._path(self._number + 1).name
         older = [number for number in self._sizes if number not in without]
+        unnamed = path.with_suffix(NEW)
         try:
-            file = self._files.create(path)
-            size = _write(
-                file, pack({"frame": 0, "state": dict(snapshot), "files": self._listed(older)}), self._fsync
-            )
-            written = identity(file.fileno())
+            with unnamed.open("wb", buffering=0) as file:
+                head = {"frame": 0, "state": dict(snapshot), "files": self._listed(older)}
+                size, written = _write(file, pack(head), self._fsync), identity(file.fileno())
+            unnamed.replace(path)
             if self._fsync:
                 _sync_folder(folder)
             if first:
-                self._files.close(path)
                 folder = folder.rename(self._folder)
                 path = folder / path.name
                 if self._fsync:
                     _sync_folder(folder.parent)
         except OSError:
-            self._files.close(path)
             with contextlib.suppress(OSError):
+                unnamed.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
                 if first:
                     folder.rmdir()

@@ -131,9 +131,19 @@ def chosen(scores: Sequence[str] | None) -> list[Score]:
         if score.per == "layers":
             raise InputError(
                 f"The score {score.name!r} compares layers of one model, which inspect does. Servers compute "
-                "'cka_layer' and 'cka_epoch' without being asked."
+                "'cka_layer' and 'cka_epoch' beside their default scores, without being asked."
             )
     return found
+
+
+def check_scores(names: Sequence[str] | None) -> None:
+    """Raise InputError if one of these is the name of no score that servers compute."""
+    for score in chosen(names):
+        if score.per == "unit":
+            raise InputError(
+                f"The score {score.name!r} is one of single units, which inspect computes. Servers compute "
+                "those of layers."
+            )
 
 
 def warm_up(scores: Sequence[str] | None) -> None:
