@@ -41,6 +41,11 @@ class EpochParameters:
         self._waiting[mode, address] = show
         self._shown_at = -1
 
+    @property
+    def are_waiting(self) -> bool:
+        """True if there are any."""
+        return bool(self._waiting)
+
     def show(self, epoch: float, steps: int) -> None:
         """Record the parameters as they are now, unless no step came since that was done.
 

@@ -22,6 +22,7 @@ from ..budget import Budget, Seconds
 from ..clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from ..data_source import DataSource
 from ..probe_set import ProbeSet
+from ..refusal import refusal_since
 from ..row_check import Place
 from ..schedule import Cut, Schedule
 from ..sender import Sender
@@ -150,6 +151,9 @@ class ModelTap:
         self.budget = budget
         self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
         self._model = self.probe_runs.model
+        has_set, is_agreed = probe_set is not None, together is not None
+        self._refusal = partial(refusal_since, backend, kinds=kinds, has_set=has_set, is_agreed=is_agreed)
+        self._is_refusal_said = False
         self._named: tuple[float, str] | None = None  # epoch and mode of the last pass whose rows have ids
         # The epoch, the mode and whether there were no ids, of the last pass if it was skipped; else None.
         self._skipped_like: tuple[float, str, bool] | None = None
@@ -281,7 +285,7 @@ class ModelTap:
         self._ids.end_epoch(epoch, passes)
         if self.source.are_passes_recorded and recorded and self.source.is_untrained():
             self.doubt(of_epoch(Facts(is_untrained=True).note, epoch))
-        self.coverage.tell(recorded=recorded > 0)
+        self.coverage.tell(recorded=recorded > 0 and not self._is_refusal_said)
         self._axes.tell()
         self.costs.tell_of_set(epoch)
         self._tell(epoch)
@@ -308,6 +312,16 @@ class ModelTap:
     def _note_other_inputs(self) -> None:
         """Note on scores from this epoch on that items have other inputs than before."""
         self.doubt(from_epoch(Facts(has_other_inputs=True).note, self._epoch))
+
+    def is_refused(self) -> bool:
+        """Return whether the model cannot be recorded as processes share it now, and say so once."""
+        began, model = thread_seconds(), self._model()
+        reason = None if model is None else self._refusal(model)
+        if reason is not None and not self._is_refusal_said:
+            self._is_refusal_said = True
+            self.warn(reason)
+        self.budget.pay(thread_seconds_since(began))
+        return reason is not None
 
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
@@ -344,7 +358,7 @@ class ModelTap:
             self._find_epoch(inputs)
             self.probe_runs.step_begins(self._step)
         tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
-        if tags is None:
+        if tags is None or self.is_refused():
             return False
         began = thread_seconds()
         self.costs.begin_pass()
@@ -438,7 +452,7 @@ class ModelTap:
 
     def sent_elsewhere(self, kinds: Collection[str]) -> None:
         """Register kinds that another process of the training sends."""
-        self.coverage.kinds_seen.update(kinds)
+        self.coverage.kinds_elsewhere.update(kinds)
 
     def note(self, text: str) -> None:
         """Register a fact about what is recorded, as a sentence that the page shall say."""
@@ -634,7 +648,8 @@ class ModelTap:
 
     def _show_parameters(self) -> None:
         """Record the parameters of the epoch as they are now."""
-        self._parameters.show(self._epoch, self.source.stepped)
+        if self._parameters.are_waiting and not self.is_refused():
+            self._parameters.show(self._epoch, self.source.stepped)
 
     def epoch_is_trained(self) -> None:
         """Record the parameters of the epoch: what changes them from now on is no training of it."""
