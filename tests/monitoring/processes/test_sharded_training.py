@@ -423,10 +423,13 @@ def test_model_that_is_split_after_probe_is_right_or_refused(ranks, tmp_path):
         of = "set" if "set" in run or "ranks" in run else "own"
         epochs = [0, 1, 2] if of == "set" else [1, 2]
         assert means[run]["epoch"].tolist() == epochs, run
-        assert set(means[run]["n"].tolist()) == {40}, run
-        assert means[run]["value"].tolist() == pytest.approx(
-            [expected[of, epoch] for epoch in epochs], rel=1e-5
-        )
+        for epoch, count, note, value in zip(
+            epochs, *(means[run][field].tolist() for field in ("n", "note", "value")), strict=True
+        ):
+            if count != 40:  # an epoch of milliseconds may be over before the other process sent its share
+                assert ("ranks" in run, count, note) == (True, 20, "1 of 2 ranks"), run
+                continue
+            assert value == pytest.approx(expected[of, epoch], rel=1e-5), run
     sharded = ("fsdp2", "fsdp1", "fsdp1 views")
     after = {f"{how}, {what}, probed after" for how in sharded for what in ("own", "set", "ranks")}
     assert recorded == {
