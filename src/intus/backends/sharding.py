@@ -35,6 +35,8 @@ class Shards(Protocol):
     def refusal(self, model: Any, kinds: Collection[str]) -> str | None:
         """Return the reason why this process cannot record tensors of these kinds; None if it can.
 
+        It is asked for at ``probe`` and before each recorded pass, since a script may split a model later.
+
         Args:
             model: The model.
             kinds: The kinds of tensors, of ``core.record.KINDS``.

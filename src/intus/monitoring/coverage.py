@@ -53,6 +53,7 @@ class Coverage:
         checkpointed: Those whose gradients are taken where they are not observed.
         recorded_at: The addresses with calls that recorded something.
         kinds_seen: The kinds of tensors that passes of the training had.
+        kinds_elsewhere: Those that another process of the training sends.
         idle: Whether ``when`` declined all calls of an operation in this epoch, by address.
     """
 
@@ -64,6 +65,7 @@ class Coverage:
         self.checkpointed: set[str] = set()
         self.recorded_at: set[str] = set()
         self.kinds_seen: set[str] = set()
+        self.kinds_elsewhere: set[str] = set()
         self.idle: dict[str, bool] = {}
         # By address that returns several tensors, the name of the recorded one and those of the others.
         self._several: dict[str, tuple[str, list[str]]] = {}
@@ -151,7 +153,8 @@ class Coverage:
 
     def _warn_kinds(self) -> None:
         """Warn once of kinds that were asked for and that no layer had in a training that was recorded."""
-        missing = [kind for kind in self.kinds if kind not in self.kinds_seen]
+        had = self.kinds_seen | self.kinds_elsewhere
+        missing = [kind for kind in self.kinds if kind not in had]
         if missing and self.kinds_seen:
             self._troubles.warn_once(_NO_KIND, ", ".join(missing), self._name, self._blind_spot)
 

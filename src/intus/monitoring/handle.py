@@ -24,6 +24,7 @@ from .commands import HOST, PORT, flush, queue_targets, register_targets
 from .follower import Follower
 from .private_server import private_server
 from .probe_set import check_probe_set, check_statistics
+from .refusal import refusal
 from .scalars import ScalarLog, check_facts
 from .schedule import Choice, Schedule, Which
 from .sender import BLOCK_S, get_sender
@@ -184,15 +185,11 @@ def probe(
         )
     able = getattr(backend, "makes_statistics", False)
     choice = check_statistics(statistics, able=able, framework=backend.name)
-    refused = getattr(backend, "without_probe_set", None)
-    if checked_set is not None and refused is not None and (reason := refused(model)) is not None:
+    if (reason := refusal(backend, model, kinds, has_set=checked_set is not None)) is not None:
         raise InputError(reason)
     together = None
-    if isinstance(backend, Shards):
-        if (reason := backend.refusal(model, kinds)) is not None:
-            raise InputError(reason)
-        if checked_set is not None:
-            together = backend.together(model, checked_set.outline)
+    if isinstance(backend, Shards) and checked_set is not None:
+        together = backend.together(model, checked_set.outline)
     sends = together is None or together.sends or ranks is not None
     if ranks is not None:
         if checked_set is None or run is None:

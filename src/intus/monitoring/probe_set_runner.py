@@ -188,6 +188,9 @@ class Host(Protocol):
     def on_error(self, error: Exception) -> None:
         """Count and log an error."""
 
+    def is_refused(self) -> bool:
+        """Return whether the model cannot be recorded as processes share it now, and say so."""
+
     def end(self) -> None:
         """Record what is due, and end the recording."""
 
@@ -430,6 +433,8 @@ class ProbeSetRunner:
         if model is None:
             self._host.troubles.warn_once(_GONE)
             return True
+        if self._host.is_refused():
+            return True
         if state is None:
             state = self._state(model)
             if not self._host.is_observing and self._set.every is None and self._is_unplaced(state):
@@ -584,6 +589,8 @@ class ProbeSetRunner:
             return False
         if not is_unknown or not has_changed:
             return False
+        if self._host.is_refused():  # which says why the parameters are others
+            return True
         if every is None:
             text = _UNPLACED if self._host.is_observing else _UNNAMED
             self._host.troubles.warn_once(text, self._host.name)

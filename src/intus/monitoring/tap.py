@@ -33,6 +33,7 @@ from .model_reference import end_dead
 from .pass_axes import PassAxes
 from .probe_set import ProbeSet
 from .probe_set_runner import PassTags, ProbeSetRunner
+from .refusal import refusal_since
 from .row_check import Place, listed
 from .row_order import RowOrder
 from .schedule import Cut, Schedule
@@ -282,6 +283,9 @@ class ModelTap:
         self.budget = budget
         self.probe_runs = ProbeSetRunner(self, model, backend, probe_set, together, schedule)
         self._model = self.probe_runs.model
+        has_set, is_agreed = probe_set is not None, together is not None
+        self._refusal = partial(refusal_since, backend, kinds=kinds, has_set=has_set, is_agreed=is_agreed)
+        self._is_refusal_said = False
         self._queue_rows: int | None = None  # of which a pass fits into the queue; None for all
         self._wait_until = math.inf  # when a pass of the probe set no longer waits for room
         self._order = RowOrder(name, troubles)
@@ -457,7 +461,7 @@ class ModelTap:
         if self.source.are_passes_recorded and recorded and self.source.is_untrained():
             untrained = Facts(is_untrained=True).note
             self.doubt(replace(_of_epoch(untrained, epoch), modes=(), every=False))
-        self.coverage.tell(recorded=recorded > 0)
+        self.coverage.tell(recorded=recorded > 0 and not self._is_refusal_said)
         self._axes.tell()
         self._tell_cost_of_set(epoch)
         self._tell(epoch)
@@ -502,6 +506,16 @@ class ModelTap:
         note = Facts(has_other_inputs=True).note
         self.doubt(Doubt(note, after=math.nextafter(self._epoch, -math.inf)))
 
+    def is_refused(self) -> bool:
+        """Return whether the model cannot be recorded as processes share it now, and say so once."""
+        began, model = thread_seconds(), self._model()
+        reason = None if model is None else self._refusal(model)
+        if reason is not None and not self._is_refusal_said:
+            self._is_refusal_said = True
+            self.warn(reason)
+        self.budget.pay(thread_seconds_since(began))
+        return reason is not None
+
     def current_mode(self) -> str:
         """Return the caller's mode, or else that of the model."""
         model = self._model()
@@ -537,7 +551,7 @@ class ModelTap:
             self._find_epoch(inputs)
             self.probe_runs.step_begins(self._step)
         tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
-        if tags is None:
+        if tags is None or self.is_refused():
             return False
         began, self._apart = thread_seconds(), None
         self._pass_began = process_seconds(), self.budget.spent
@@ -638,7 +652,7 @@ class ModelTap:
 
     def sent_elsewhere(self, kinds: Collection[str]) -> None:
         """Register kinds that another process of the training sends."""
-        self.coverage.kinds_seen.update(kinds)
+        self.coverage.kinds_elsewhere.update(kinds)
 
     def note(self, text: str) -> None:
         """Register a fact about what is recorded, as a sentence that the page shall say."""
@@ -930,7 +944,7 @@ class ModelTap:
         The script may load others after the end of its data, which are not those of the epoch.
         """
         steps = self.source.stepped
-        if not self._parameters or (steps and steps == self._shown_at):
+        if not self._parameters or (steps and steps == self._shown_at) or self.is_refused():
             return
         self._shown_at = steps
         for show in self._parameters.values():

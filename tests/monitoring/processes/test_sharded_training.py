@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from torch import nn
 
 from intus.monitoring import flush
 from intus.serving.run import Server
@@ -179,6 +181,86 @@ for own in (True, False):
 torch.distributed.destroy_process_group()
 """
 
+ORDERS = """
+import gc
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+OPTIONS = {
+    "own": {},
+    "parameter": {"kinds": ("output", "parameter")},
+    "set": {"probe_set": SET},
+    "ranks": {"probe_set": SET, "ranks": (rank, world)},
+}
+
+def split(net, how):
+    if how == "tensor":
+        return parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    if how == "fsdp2":
+        return fully_shard(net, mesh=mesh)
+    return FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=how == "fsdp1 views")
+
+def train(model, watch, how, own):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in (1, 2):
+        if watch:
+            watch.epoch = epoch
+        for start in (0, 20):  # data parallelism halves a batch; tensor parallelism does not
+            items = list(range(start, start + 20))
+            items = items if how == "tensor" else items[10 * rank :][:10]
+            if watch and own:
+                watch.items = items
+            optimizer.zero_grad()
+            model(rows[items]).square().mean().backward()
+            optimizer.step()
+
+found = {}
+for how in ("tensor", "fsdp2", "fsdp1", "fsdp1 views"):
+    for what, options in OPTIONS.items():
+        for order in ("before", "after"):
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+            key, watch, said = f"{how}, {what}, probed {order}", None, []
+            model = net if order == "before" else split(net, how)
+            try:
+                watch = intus.probe(model, port=port, run=key, name="net", budget=math.inf, **options)
+            except InputError as error:
+                said = [str(error)]
+            train(split(net, how) if order == "before" else model, watch, how, "probe_set" not in options)
+            if watch:
+                watch.remove()
+                said = watch.status()["faults"]
+            found[key] = said
+net = nn.Sequential(nn.Linear(8, 6))
+watch = rank == 0 and intus.probe(net, port=port, run="alone", probe_set=SET)
+fully_shard(net, mesh=mesh)
+for epoch in (1, 2):  # the first process alone has the probe, and the second waits for no pass of it
+    if watch:
+        watch.epoch = epoch
+    net(rows).sum().backward()
+torch.distributed.barrier()
+assert intus.flush(port=port)
+torch.distributed.destroy_process_group()
+del net
+gc.collect()  # what remains of it is not run either
+found["alone"] = watch.status()["faults"] if watch else []
+open(f"{out}.{rank}", "w").write(json.dumps(found))
+"""
+
+UNDER_DDP = """
+found = {}
+for options in ({}, {"ranks": (rank, world)}):
+    model = make("ddp")
+    watch = intus.probe(
+        model, port=port, run=f"ddp {len(options)}", name="net", probe_set=SET, budget=math.inf, **options
+    )
+    train(model, watch)
+    status = watch.status()
+    found[watch.run] = status["faults"], status["recorded"] > 0
+open(f"{out}.{rank}", "w").write(json.dumps(found))
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+
 
 @pytest.fixture
 def ranks(tmp_path):
@@ -294,3 +376,96 @@ def test_process_that_begins_when_the_others_have_left_is_of_the_same_training(r
             assert counts[:-2] == [20] * (not own)  # older epochs are not waited for
             assert [note for note in means["note"] if note] == ["1 of 2 ranks"] * (not own)
         assert not {notice["code"] for notice in database.notices()} & {"restarted", "superseded"}
+
+
+def unsharded_means() -> dict[tuple[str, int], float]:
+    """Return what torch computes in one process: means of the ReLU's output, by passes and epoch."""
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    found = {("set", 0): net[:2](rows).mean().item()}
+    for epoch in (1, 2):
+        own = []
+        for batch in rows.split(20):
+            own.append(net[:2](batch).mean().item())
+            optimizer.zero_grad()
+            net(batch).square().mean().backward()
+            optimizer.step()
+        found["own", epoch] = sum(own) / 2
+        found["set", epoch] = net[:2](rows).mean().item()
+    return found
+
+
+@pytest.mark.long
+def test_model_that_is_split_after_probe_is_right_or_refused(ranks, tmp_path):
+    """Before, half of the features were scored as all, or the process ended by a signal in torch."""
+    expected = unsharded_means()
+    with ranks(ORDERS) as database:
+        means = {
+            run: database.points(run, "net").where(score="mean", kind="output", address="1")
+            for run in {one["run"] for one in database.runs()}
+        }
+    first, second = (json.loads((tmp_path / f"out.{rank}").read_text()) for rank in range(2))
+    (alone,) = first.pop("alone")
+    assert "Several processes share Sequential since probe()" in alone
+    assert (second.pop("alone"), means.get("alone")) == ([], None)
+    assert first == second
+    recorded = set()
+    for run, said in first.items():
+        assert len(said) <= 1, run
+        if (
+            said and run != "fsdp1 views, parameter, probed before"
+        ):  # where nothing shows the shards in a call
+            assert run not in means, run
+            continue
+        recorded.add(run)
+        of = "set" if "set" in run or "ranks" in run else "own"
+        epochs = [0, 1, 2] if of == "set" else [1, 2]
+        assert means[run]["epoch"].tolist() == epochs, run
+        for epoch, count, note, value in zip(
+            epochs, *(means[run][field].tolist() for field in ("n", "note", "value")), strict=True
+        ):
+            if count != 40:  # an epoch of milliseconds may be over before the other process sent its share
+                assert ("ranks" in run, count, note) == (True, 20, "1 of 2 ranks"), run
+                continue
+            assert value == pytest.approx(expected[of, epoch], rel=1e-5), run
+    sharded = ("fsdp2", "fsdp1", "fsdp1 views")
+    after = {f"{how}, {what}, probed after" for how in sharded for what in ("own", "set", "ranks")}
+    assert recorded == {
+        *after,
+        *(f"{how}, own, probed before" for how in sharded),
+        "fsdp1 views, parameter, probed before",
+    }
+    for how, what, why in (
+        (
+            "tensor",
+            "own",
+            "Sequential is split by tensor parallelism: layers compute a part of their features",
+        ),
+        ("tensor", "parameter", "its parameter '0.weight' shows it"),
+        ("tensor", "set", "It cannot be probed"),
+        ("tensor", "ranks", "It cannot be probed"),
+        ("fsdp2", "parameter", "inds may not be 'parameter' for Sequential, whose parameters are sharded"),
+        ("fsdp1", "parameter", "inds may not be 'parameter' for Sequential, whose parameters are sharded"),
+        (
+            "fsdp1 views",
+            "parameter",
+            "inds may not be 'parameter' for Sequential, whose parameters are sharded",
+        ),
+    ):
+        for order in ("before", "after"):
+            assert why in first[f"{how}, {what}, probed {order}"][0]
+    for what in ("set", "ranks"):
+        assert "Call probe() after fully_shard" in first[f"fsdp2, {what}, probed before"][0]
+        for how in ("fsdp1", "fsdp1 views"):
+            assert "Pass the FullyShardedDataParallel" in first[f"{how}, {what}, probed before"][0]
+
+
+@pytest.mark.long
+def test_probe_set_under_ddp_has_no_faults(ranks, tmp_path):
+    """Before, the second process said that nothing was recorded, of what it had sent."""
+    with ranks(UNDER_DDP):
+        for rank in range(2):
+            found = json.loads((tmp_path / f"out.{rank}").read_text())
+            assert found == {"ddp 0": [[], True], "ddp 1": [[], True]}

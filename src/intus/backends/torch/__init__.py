@@ -52,7 +52,7 @@ from .loaders import random_loader
 from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
 from .remains import remains
-from .sharding import OF_PARAMETERS, address_of, class_name, is_wrapper, ranks_of, refusal
+from .sharding import OF_PARAMETERS, address_of, class_name, is_wrapper, ranks_of, refusal, ungathered
 from .state import model_state
 from .weights import initialized, weights, with_weights
 
@@ -241,7 +241,7 @@ class TorchBackend:
 
     def without_probe_set(self, model: nn.Module) -> str | None:
         """Return the reason why a model cannot run a probe set; None if it can."""
-        return uninitialized(model)
+        return ungathered(model) or uninitialized(model)
 
     def is_shared(self, model: nn.Module) -> bool:
         """Return whether several processes can run a model only together."""

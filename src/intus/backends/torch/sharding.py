@@ -18,6 +18,7 @@ from torch import nn
 from ...core.address import Address
 
 _INNER = "_fsdp_wrapped_module"
+_DTENSOR = "torch.distributed.tensor", "DTensor"
 OF_STEPS = ("parameter_grad", "update")
 OF_PARAMETERS = ("parameter", *OF_STEPS)
 
@@ -29,7 +30,9 @@ def is_wrapper(module: nn.Module) -> bool:
 
 def is_sharded(model: nn.Module) -> bool:
     """Return whether processes gather the parameters of a model, or of a part of it, while it runs."""
-    return any(is_wrapper(module) or _is_fully_sharded(module) for module in model.modules())
+    return any(is_wrapper(module) or _is_fully_sharded(module) for module in model.modules()) or any(
+        map(_is_flattened, model.parameters())
+    )
 
 
 def address_of(name: str) -> str:
@@ -66,6 +69,19 @@ def refusal(model: nn.Module, kinds: Collection[str]) -> str | None:
             f"kinds may not be {', '.join(map(repr, wrong))} for {name}, whose parameters are sharded: each "
             "process has a part of them. Leave them out; outputs, inputs and their gradients are recorded."
         )
+    return None
+
+
+def ungathered(model: nn.Module) -> str | None:
+    """Return the reason why a part of a model of FSDP1 cannot run alone: the wrapper around it gathers it."""
+    inside = {id(one) for module in model.modules() if is_wrapper(module) for one in module.parameters()}
+    for name, parameter in model.named_parameters():
+        if _is_flattened(parameter) and id(parameter) not in inside:
+            return (
+                f"{class_name(model)} is inside of a FullyShardedDataParallel, which gathers its parameters, "
+                f"as {name!r} shows, so it cannot run a probe set alone. Pass the FullyShardedDataParallel "
+                "to probe(), in every process."
+            )
     return None
 
 
@@ -121,7 +137,12 @@ def _is_fully_sharded(module: nn.Module) -> bool:
 
 
 def _is_distributed(parameter: Any) -> bool:
-    return isinstance(parameter, _loaded("torch.distributed.tensor", "DTensor"))
+    return isinstance(parameter, _loaded(*_DTENSOR))
+
+
+def _is_flattened(parameter: Any) -> bool:
+    """Return whether FSDP1 keeps the values of a parameter in a flat one, or it is the flat one."""
+    return getattr(parameter, "_fsdp_flattened", False)
 
 
 def _parallelized(model: nn.Module) -> tuple[str, str] | None:
@@ -130,13 +151,14 @@ def _parallelized(model: nn.Module) -> tuple[str, str] | None:
     FSDP2 gathers a parameter along one axis, the last dimension of its own mesh; a parameter that is split
     along another one, or has another dimension of the mesh behind it, was parallelized.
     """
-    gathered = [name for name, module in model.named_modules() if _is_fully_sharded(module)]
-    for name, parameter in model.named_parameters():
-        if _is_distributed(parameter):
-            placements = parameter.placements  # type: ignore[attr-defined]
-            inside = any(not prefix or name.startswith(f"{prefix}.") for prefix in gathered)
-            if sum(not placement.is_replicate() for placement in placements) > inside:
-                return name, "tensor parallelism: layers compute a part of their features in each process"
-            if placements[-1].is_replicate():
-                return name, "sequence parallelism: layers compute some of their positions in each process"
+    if not _loaded(*_DTENSOR):  # the usual case, in each recorded pass
+        return None
+    distributed: list[tuple[str, Any]] = [one for one in model.named_parameters() if _is_distributed(one[1])]
+    gathered = [name for name, one in model.named_modules() if _is_fully_sharded(one)] if distributed else []
+    for name, parameter in distributed:
+        inside = any(not prefix or name.startswith(f"{prefix}.") for prefix in gathered)
+        if sum(not placement.is_replicate() for placement in parameter.placements) > inside:
+            return name, "tensor parallelism: layers compute a part of their features in each process"
+        if parameter.placements[-1].is_replicate():
+            return name, "sequence parallelism: layers compute some of their positions in each process"
     return None
