@@ -748,3 +748,21 @@ def test_layers_of_skipped_and_recomputed_calls_are_not_outside_of_them(server):
         model.inner(torch.rand(4, 6))
         assert watch._tap.coverage.outside == {"inner"}
     assert not watch.status()["faults"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epoch", 3), ("step", 3), ("mode", "eval"), ("items", [0, 1]), ("items", None)]
+)
+def test_setting_of_a_removed_probe_is_told_once(name, value, caplog):
+    model = nn.Linear(4, 4)
+    watch = probe(model, run=f"removed {name}", name="Removed", structure=False)
+    setattr(watch, name, value)
+    said = "The probe of Removed records no more passes"
+    assert not [fault for fault in watch.status()["faults"] if fault.startswith(said)]
+    watch.remove()
+    caplog.clear()
+    setattr(watch, name, value)
+    setattr(watch, name, value)
+    assert len([one for one in caplog.messages if said[4:] in one]) == 1
+    assert len([fault for fault in watch.status()["faults"] if fault.startswith(said)]) == 1
+    assert torch.equal(model(torch.ones(2, 4)), F.linear(torch.ones(2, 4), model.weight, model.bias))

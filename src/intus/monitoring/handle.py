@@ -37,6 +37,10 @@ _NO_JOB = (
     "torch.distributed does not answer. They are taken for one training as long as they send at the same "
     "time. Call probe() while the process group exists, and give each training its own run=."
 )
+_REMOVED = (
+    "intus: the probe of %s records no more passes, whatever is set on it or goes through it: it was "
+    "removed, or another one took its place. Call probe() again."
+)
 _SETTINGS = ("epoch", "step", "mode", "items")
 #: The default of ``width``: rows with more features are projected.
 WIDTH = 4096
@@ -345,6 +349,13 @@ class Probe:
                 + (f" Pass the name of the {name} to probe(...)." if name in ("run", "model") else "")
             )
         super().__setattr__(name, value)
+        if name in _SETTINGS:
+            self._warn_if_over()
+
+    def _warn_if_over(self) -> None:
+        """Say once that the probe records nothing more."""
+        if self._tap.is_over:
+            self._tap.troubles.warn_once(_REMOVED, self._tap.name)
 
     @property
     def run(self) -> str:
@@ -479,6 +490,7 @@ class Probe:
                 f"through is for JAX. The calls of {self.model}, a model of {self._tap.framework}, are "
                 "recorded without it: leave it out."
             )
+        self._warn_if_over()
         return self._attachment.through(step)
 
     def log(
@@ -579,7 +591,8 @@ class Probe:
     def remove(self) -> None:
         """Remove all hooks from the model.
 
-        Records in the queue are still sent. Calling it again has no effect.
+        Records in the queue are still sent. Calling it again has no effect. It records no more
+        passes: one warning says so if its epoch, step, mode or items are set later, or a step goes through.
         """
         self._tap.probe_runs.ends()
         self._attachment.remove()

@@ -820,3 +820,15 @@ def test_several_arrays_are_told():
     handle.remove()
     assert tap.errors == []
     assert told == [("", "0", ["1"])]
+
+
+def test_step_through_a_removed_probe_is_told_once_and_runs(caplog):
+    model = nnx.Linear(4, 4, rngs=nnx.Rngs(0))
+    x, step = jnp.ones((2, 4)), nnx.jit(lambda model, x: model(x))
+    watch = intus.probe(model, run="removed", name="Removed", structure=False)
+    watch.remove()
+    steps = [watch.through(step), watch.through(step)]
+    assert all((one(model, x) == step(model, x)).all() for one in steps)
+    said = "The probe of Removed records no more passes"
+    assert len([one for one in caplog.messages if said[4:] in one]) == 1
+    assert len([fault for fault in watch.status()["faults"] if fault.startswith(said)]) == 1

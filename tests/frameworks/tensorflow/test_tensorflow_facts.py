@@ -172,3 +172,15 @@ def test_while_loop_of_a_session_is_recurrent(version):
             assert not intus.trace(session, x * 2, fed).is_recurrent
     finally:
         tf1.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize(
+    "number", [0.3, 1e-5, 1.1e-5, 0.1, float(np.nextafter(np.float32(0.3), np.float32(1)))]
+)
+def test_numbers_of_float32_have_the_shortest_text(number):
+    given = keras.Input((4,))
+    layers = keras.layers.LeakyReLU(negative_slope=number), keras.layers.LayerNormalization(epsilon=number)
+    model = keras.Model(given, layers[0](layers[1](given)))
+    graph = intus.trace(model, np.ones((2, 4), np.float32)).graph
+    settings = {graph.setting(row) for row in range(len(graph.ops))}
+    assert {f"alpha={np.float32(number)!s}", f"y={np.float32(number)!s}"} <= settings, settings

@@ -127,6 +127,25 @@ def test_difference_that_a_normalization_hides_is_named():
     assert "The outputs agree nevertheless" in str(table)
 
 
+class Doubled(Net):
+    def forward(self, x):
+        return self.last(self.second(self.norm(self.first(x))) * 2)
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_factor_before_a_normalization_is_paired_with_no_step_of_it(is_second):
+    torch.manual_seed(0)
+    net, x = Doubled(last=True).eval(), torch.randn(5, 6)
+    one, other = intus.trace(net, x), Twin(net, x.numpy(), 1e-5).trace()
+    table = compare(other, one) if is_second else compare(one, other)
+    of, name = ("b", "a") if is_second else ("a", "b")
+    (row,) = table[table[of].str.startswith("mul_")].itertuples()
+    assert (getattr(row, name), row.verdict) == ("", f"only in {of}")
+    assert not table.agree
+    assert "ast is given" in table.attrs["summary"]
+    assert getattr(row, of) in table.attrs["summary"]
+
+
 def scaled(net, factor):
     """Return a copy whose second layer is larger by a factor, which the normalization after it removes."""
     other = Net(last=True)

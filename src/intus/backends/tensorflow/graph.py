@@ -74,7 +74,7 @@ class Rows:
         value = tf.make_ndarray(op.get_attr("value"))
         name = op.outputs[0].name
         if value.size <= _SETTING:
-            self._texts[name] = str(value.tolist() if value.ndim else value.item())
+            self._texts[name] = str(_short(value).tolist())
         else:
             self.rows[name] = self._builder.constant(value.shape, str(value.dtype), self._scope_of(op))
 
@@ -160,5 +160,19 @@ def _attributes(op: Any) -> list[str]:
         value = op.get_attr(attribute.name)
         if isinstance(value, bytes):
             value = value.decode(errors="replace")
+        if attribute.type in ("float", "list(float)"):
+            value = _short(np.array(value, np.float32)).tolist()
         found.append(f"{attribute.name}={value}")
     return found
+
+
+def _short(value: np.ndarray) -> np.ndarray:
+    """Return numbers as those whose text is the shortest that gives them in float32, if it is theirs.
+
+    Example:
+        >>> _short(np.array([0.3, 1e-5], np.float32)).tolist(), _short(np.float64(np.float32(0.3))).item()
+        ([0.3, 1e-05], 0.30000001192092896)
+    """
+    if value.dtype != np.float32:
+        return value
+    return np.array([float(str(one)) for one in value.flat]).reshape(value.shape)

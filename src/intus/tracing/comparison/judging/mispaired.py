@@ -11,6 +11,8 @@ from .sides import HIDING, Side, are_apart, has_near
 
 #: Operations that choose between elements, and so may leave out those that differ.
 _CHOOSING = frozenset({"where", "masked_fill"})
+#: The relative difference up to which two tensors that a module of one name returned are the same one.
+_NEAR = 1e-3
 
 
 def mispaired(pairs: Pairs) -> set[int]:
@@ -30,6 +32,7 @@ def mispaired(pairs: Pairs) -> set[int]:
         n
         for n, pair in enumerate(pairs)
         if _is_laid_out_for_a_layer(pairs, pair)
+        or _is_in_another_module(pairs, pair)
         or _is_beside_a_dropout(pairs, pair)
         or (_is_mispaired(pairs, pair) and (not agree or _corresponds_to_another(pairs, pair)))
     }
@@ -40,10 +43,37 @@ def _is_mispaired(pairs: Pairs, pair: Pair) -> bool:
     """Return whether operations of another kind or shape differ, and what follows one of them does not."""
     if pair.is_explained or not pair.has_both or not (pair.other_type or pair.verdict == SHAPE):
         return False
-    if not all(side.is_op(row) for side, row in pairs.sides(pair)):
+    if not all(side.is_op(row) for side, row in pairs.sides(pair)) or _nearly_agree_of_a_module(pairs, pair):
         return False
     following = _next(pairs, pairs.a, pair.a), _next(pairs, pairs.b, pair.b)
     return any(found and all(one.is_explained for one in found) for found in following)
+
+
+def _nearly_agree_of_a_module(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two tensors nearly agree that modules of one address returned."""
+    if pair.difference is None or pair.difference.relative > _NEAR:
+        return False
+    a, b = pairs.a.graph, pairs.b.graph
+    addresses = {a.call_address(call) for call in a.row_exits.get(pair.a, ())} - {""}
+    return any(b.call_address(call) in addresses for call in b.row_exits.get(pair.b, ()))
+
+
+def _is_in_another_module(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether one of two operations that differ ran in a module whose counterpart the other is not of.
+
+    What a parent computes before a module corresponds to no step of the module then, unless both are given
+    the same tensors: one side may have moved the operation into the module.
+    """
+    if pair.is_explained or not pair.has_both or not all(side.is_op(row) for side, row in pairs.sides(pair)):
+        return False
+    around, others = (_calls_around(side, row) for side, row in pairs.sides(pair))
+    is_apart = any((module.a in around) != (module.b in others) for module in pairs.modules)
+    return is_apart and not _are_given_the_same(pairs, pair)
+
+
+def _calls_around(side: Side, row: int) -> set[int]:
+    """Return the calls that a row ran in, and those that returned it."""
+    return {*side.graph.enclosing_calls(row), *side.graph.row_exits.get(row, ())}
 
 
 def _is_beside_a_dropout(pairs: Pairs, pair: Pair) -> bool:

@@ -20,6 +20,7 @@ from ..pairing.regions import Region
 from ..values.differences import same_elements
 from ..values.elements import Elements, limit_of, plain
 from ..values.settings import same_number, stated_apart
+from .given import given_others
 from .other_numbers import can_be_run
 from .passes import NEUTRAL, Both, Pass
 from .ways import bounds_of_one, epsilons_elsewhere, other_ways
@@ -56,6 +57,8 @@ def hidden_steps(both: Both, names: tuple[str, str]) -> Iterator[str]:
                 constants.setdefault(text, []).append(one.place(i))
     for text, places in constants.items():
         yield f"{text}, at {listed(places)}, which has no effect on these inputs"
+    if not are_run:
+        yield from given_others(both, names)
     yield from epsilons_elsewhere(one, two, names)
     yield from _interchanged(one, two, equal_inputs(both.a), partner, names)
 
