@@ -31,7 +31,7 @@ _NAMED = 5  # operations and outputs named in the summary
 
 
 class Report:
-    """What is said of two passes: whether they agree, where they diverge, and why.
+    """The report of two passes: whether they agree, where they diverge, and why.
 
     Attributes:
         drawn: The rows of the first pass that draw random numbers by which the passes differ.
