@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ..core.collecting import is_collecting
+from ...core.collecting import is_collecting
 
 _MOST = 4
 _kept: deque[tuple[ModelReference, Callable[[], None]]] = deque(maxlen=_MOST)
