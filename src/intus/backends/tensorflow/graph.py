@@ -167,12 +167,7 @@ def _attributes(op: Any) -> list[str]:
 
 
 def _short(value: np.ndarray) -> np.ndarray:
-    """Return numbers as those whose text is the shortest that gives them in float32, if it is theirs.
-
-    Example:
-        >>> _short(np.array([0.3, 1e-5], np.float32)).tolist(), _short(np.float64(np.float32(0.3))).item()
-        ([0.3, 1e-05], 0.30000001192092896)
-    """
+    """Return numbers of float32 as those with the shortest text that gives them in it, such as 0.3."""
     if value.dtype != np.float32:
         return value
     return np.array([float(str(one)) for one in value.flat]).reshape(value.shape)
