@@ -129,7 +129,7 @@ def unchanged():
 @pytest.mark.parametrize("how", list(loaders()))
 def test_unchanged_script_has_its_epochs_and_ids(served, kept, how):
     server, _ = served
-    before = unchanged()
+    before, observed = unchanged(), []
     validation = DataLoader(TensorDataset(ROWS + 1000, LABELS), batch_size=20)
     make = loaders()[how]
     loader = make()
@@ -138,10 +138,11 @@ def test_unchanged_script_has_its_epochs_and_ids(served, kept, how):
     watched = script(
         loader,
         validated=validation,
+        after=lambda model: observed.append(unchanged() != before),
         watched=lambda model: probe(model, server.host, server.port, run=how, block=True),
     )
     watch = watched[2]
-    assert unchanged() != before
+    assert observed == [True] * EPOCHS
     watch.remove()
     assert unchanged() == before
     assert not LOADERS._recent
