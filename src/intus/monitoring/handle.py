@@ -242,13 +242,13 @@ def probe(
         if known and not operations:
             troubles.warn_once("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
         if apart := next((op.apart for op in operations if op.apart), ""):
-            troubles.warn_once("intus: %s", apart)
+            troubles.warn_once(f"intus: {apart}")
         unobserved = getattr(backend, "unobserved", None)
         if checked_set is None and unobserved is not None and (reason := unobserved(model)):
-            troubles.warn_once("intus: %s", reason)
+            troubles.warn_once(f"intus: {reason}")
         hidden = getattr(backend, "hidden", None)
         if hidden is not None and (reason := hidden(model)):
-            troubles.warn_once("intus: %s", reason)
+            troubles.warn_once(f"intus: {reason}")
         operations = operations if sends else []
         tap.attach(known, operations)
         for target in sender.targets.values() if checked_set is None else ():
