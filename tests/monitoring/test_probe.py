@@ -370,6 +370,7 @@ def test_copies_of_probed_model_are_not_probed(server):
 @pytest.mark.long
 def test_probe_keeps_no_reference_to_model(server, caplog):
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    weights = {f"0.{name}": value.detach().numpy().copy() for name, value in model[0].named_parameters()}
     watch = probe(model, HOST, server.port, kinds=KINDS)
     gc.collect()
     gc.disable()
@@ -384,9 +385,11 @@ def test_probe_keeps_no_reference_to_model(server, caplog):
     assert watch.mode == ""
     watch.remove()
     assert flush(HOST, server.port)
-    # Gradients of a deleted model are there, but its parameters were not as they are when the epoch ends.
-    assert {one.kind for one in server.records()} == UNSTEPPED - {"parameter"}
-    assert "are not recorded as they were at the end of epoch 0" in caplog.text
+    assert {one.kind for one in server.records()} == UNSTEPPED
+    found = {one.address: one.array for one in server.records() if one.kind == "parameter"}
+    assert found.keys() == weights.keys()  # the epoch ends with the model, and they are as they were then
+    assert all(np.array_equal(found[address], weights[address]) for address in weights)
+    assert "are not recorded as they were at the end of epoch 0" not in caplog.text
 
 
 @pytest.mark.long
