@@ -59,7 +59,7 @@ def test_same_network_of_two_frameworks_agrees(changes, tmp_path):
 
 #: A change, the module that has it, and a part of the reason.
 CHANGES = {
-    "epsilon of a batch norm": ({"eps": 1e-2}, "bn", "its constants are 1e-05 (add_2_4) in a, y=0.00"),
+    "epsilon of a batch norm": ({"eps": 1e-2}, "bn", "its constants are 1e-05 (add_2_4) in a, y=0.01 ("),
     "epsilon of a layer norm": ({"norm_eps": 1e-2}, "ln", "its constants are 1e-06 (add_4_22) in a"),
     "mean": ({"bn_mean": 0.01}, "bn", "bn.mean of a and bn.moving_mean of b differ by 0.0"),
     "bias": ({"fc_bias": 0.001}, "fc", "fc.bias of a and of b may differ"),
