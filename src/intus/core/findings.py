@@ -87,8 +87,9 @@ class _Grid:
             grid[at] = table[name]
         self.value, self.low, self.high, self.baseline, self.rows = grids.values()
         self.has_other_inputs, self.is_untrained = (np.zeros(self.value.shape, bool) for _ in range(2))
-        self.has_other_inputs[at] = [facts.has_other_inputs for facts in _facts(table)]
-        self.is_untrained[at] = [facts.is_untrained for facts in _facts(table)]
+        facts = _facts(table)
+        self.has_other_inputs[at] = [each.has_other_inputs for each in facts]
+        self.is_untrained[at] = [each.is_untrained for each in facts]
         self.known = np.isfinite(self.value)
         self.score = str(table["score"][0])
         self._first_scored = ", the first scored" + " on these labels" * others

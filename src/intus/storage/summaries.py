@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -60,9 +61,14 @@ _ByRun = dict[int, list[list[Any]]]
 
 
 def _by_run(connection: sa.Connection, query: sa.Select[Any]) -> _ByRun:
-    """Group rows by the id of the run, which is their first column."""
+    """Group the rows of a query by the id of the run, which is their first column."""
+    return _grouped(connection.execute(query))
+
+
+def _grouped(rows: Iterable[Sequence[Any]]) -> _ByRun:
+    """Group rows by their first column."""
     groups: _ByRun = defaultdict(list)
-    for run, *values in connection.execute(query):
+    for run, *values in rows:
         groups[run].append(values)
     return groups
 
@@ -78,11 +84,7 @@ def _targets_of_numbers(connection: sa.Connection) -> _ByRun:
     query = query.where(series.unit < 0, series.score.in_(CLASSIFIERS))
     said = newest.contains(Facts(are_numbers=True).note, autoescape=True)  # also by the name of a run
     rows = connection.execute(query.where(said).distinct())
-    of_numbers = dict.fromkeys((run, target) for run, target, note in rows if Facts.of(note).are_numbers)
-    groups: _ByRun = defaultdict(list)
-    for run, target in of_numbers:
-        groups[run].append([target])
-    return groups
+    return _grouped({(run, target): None for run, target, note in rows if Facts.of(note).are_numbers})
 
 
 def _epochs(connection: sa.Connection) -> _ByRun:

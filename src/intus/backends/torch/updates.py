@@ -202,7 +202,7 @@ class StepCounter:
         )
 
     def remove(self) -> None:
-        """Stop to count."""
+        """Stop counting."""
         self._own = set()
         _remove(self._handles)
 

@@ -143,7 +143,7 @@ class EpochFinder:
             self._by_batch.say_no_epochs(name, epoch)
 
     def remove(self) -> None:
-        """Stop to find epochs."""
+        """Stop finding epochs."""
         if self.is_searching:
             self._log.how, self.is_searching = self._with_doubts(self._log.how), False
 
