@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, random_split
 
 from intus.backends.base import for_model
+from intus.backends.torch import TorchBackend
 from intus.monitoring import probe
 from intus.serving.run import Server
 
@@ -122,6 +123,26 @@ def test_epochs_by_the_first_batch_are_found_whatever_writes_the_parameters(watc
             for x, y in zip(ROWS.split(20), LABELS.split(20), strict=True):
                 step(model, optimizer, x, y)
     assert rows_of_epochs(kept) == {first: 60, first + 1: 60, first + 2: 60}
+
+
+def test_training_on_one_batch_hashes_it_once_a_step(watched, kept, monkeypatch):
+    """Find an epoch in each step, and hash the batch for it and for the order of rows at once."""
+    hashed = []
+    order = TorchBackend.order
+
+    def counted(*args, **options):
+        hashed.append(1)
+        return order(*args, **options)
+
+    monkeypatch.setattr(TorchBackend, "order", counted)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = watched(model, which="seen", budget=None)
+    for _ in range(5):
+        step(model, optimizer, ROWS, LABELS)
+    watch.remove()
+    assert rows_of_epochs(kept) == dict.fromkeys(range(1, 6), len(ROWS))
+    assert len(hashed) == 5
 
 
 def test_probe_set_shows_each_epoch_of_a_fused_optimizer(watched, kept):

@@ -38,6 +38,7 @@ from .item_ids import ItemIds
 from .model_reference import end_dead
 from .model_turns import ModelTurns
 from .moved_rows import MovedRows
+from .order_of_call import OrderOfCall
 from .pass_axes import PassAxes
 from .pass_tags import PassTags
 from .probe_set_runner import ProbeSetRunner
@@ -139,9 +140,14 @@ class ModelTap:
         observed = feed(model) if feed is not None else None
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
-        order = partial(backend.order, axis=schedule.batch_axis)
+        self._order_of_call = OrderOfCall(partial(backend.order, axis=schedule.batch_axis))
         self.source = DataSource(
-            observed, order, troubles, self._epoch_over, self._doubt_items, self._note_other_inputs
+            observed,
+            self._order_of_call,
+            troubles,
+            self._epoch_over,
+            self._doubt_items,
+            self._note_other_inputs,
         )
         if probe_set is not None:
             self.source.items_are_set("the rows of the probe set")
@@ -358,6 +364,7 @@ class ModelTap:
             self._find_epoch(inputs)
             self.probe_runs.step_begins(self._step)
         tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
+        self._order_of_call.forget()
         if tags is None or self.is_refused():
             return False
         began = thread_seconds()
@@ -539,7 +546,7 @@ class ModelTap:
             self._order.on_named(mode)
         elif self._order.is_new(epoch, mode):
             began = process_seconds()
-            first = self._backend.order(inputs, self.batch_axis)
+            first = self._order_of_call(inputs)
             self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
