@@ -49,7 +49,7 @@ def test_target_registered_while_targets_are_read(service, monkeypatch):
     applies, names = Target.applies, iter("abcdefgh")
 
     def slow(self, point):
-        elsewhere(lambda: service.put_target(target_of({"name": next(names), "targets": [1, 2]})), 5)
+        elsewhere(lambda: service.put_target(target_of({"name": next(names), "targets": [1, 2]})), 1)
         return applies(self, point)
 
     service.put_target(target_of({"name": "first", "targets": [1, 2]}))
