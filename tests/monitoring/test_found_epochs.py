@@ -137,7 +137,7 @@ def test_training_on_one_batch_hashes_it_once_a_step(watched, kept, monkeypatch)
     monkeypatch.setattr(TorchBackend, "order", counted)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    watch = watched(model, which="seen", budget=None)
+    watch = watched(model, which="seen", budget=float("inf"))
     for _ in range(5):
         step(model, optimizer, ROWS, LABELS)
     watch.remove()

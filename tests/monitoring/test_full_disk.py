@@ -29,7 +29,7 @@ def limit(server, nbytes) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (nbytes, hard))
 
 
-def wait_until(seen, seconds=20.0):
+def wait_until(seen, seconds=90.0):
     end = time.monotonic() + seconds
     while not seen():
         assert time.monotonic() < end

@@ -161,7 +161,7 @@ def test_absent_server_is_logged_once_and_raises_nothing(unused_port, caplog):
 
 @pytest.mark.long
 def test_slow_server_does_not_slow_training(server):
-    server.delay = 4.0
+    server.delay = 8.0
     model = digits_model()
     with probe(model, HOST, server.port, queue_mb=0.5) as watch:
         start = time.perf_counter()

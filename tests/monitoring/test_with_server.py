@@ -63,7 +63,7 @@ def test_layers_are_scored_against_targets(tmp_path, shuffled):
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     with Server(database=tmp_path / "x.db", port=0) as server:
         assert register_targets(server.host, server.port, name="digit", targets=LABELS)
-        with probe(model, server.host, server.port, run="r") as watch:
+        with probe(model, server.host, server.port, run="r", budget=float("inf")) as watch:
             train(watch, model, range(3), shuffled)
         assert flush(server.host, server.port)
         assert watch.status()["sent"] == 3 * 6 * 4

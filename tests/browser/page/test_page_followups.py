@@ -198,7 +198,7 @@ def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) ->
     found = table.examples(0, k=2, store=True)
     page = visit(server, "#run=i&model=Sequential&score=correlation&address=0[0]")
     pictures = page.locator(".followups .picture")
-    expect(pictures).to_have_count(len(found))
+    expect(pictures).to_have_count(len(found), timeout=30_000)
     sizes = pictures.locator("img").evaluate_all("all => all.map(i => [i.naturalWidth, i.width, i.height])")
     assert sizes == [[96, 96, 96]] * 2 * len(found)
     over = pictures.first.locator("img").last
