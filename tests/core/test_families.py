@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -10,11 +12,15 @@ from intus.core.building import GraphBuilder
 from intus.core.units import UnitAxes
 from intus.core.vocabularies.families import (
     COMPARISONS,
+    DRAWING,
+    DRAWING_OVER,
     DROPOUTS,
     ELEMENTWISE,
     MOVES,
+    NOT_NEGATIVE,
     RESHAPES,
     ROUNDING,
+    SOFTMAXES,
     VIEWS,
 )
 from intus.tracing.comparison.judging.sides import HIDING, Side
@@ -23,6 +29,8 @@ from intus.tracing.comparison.unseen.fixed import sources
 #: What may return its argument as it is, and otherwise a copy.
 UNCHANGED = {"contiguous", "to", "type_as", "cpu", "cuda", "pin_memory", "as_tensor", "coalesce"}
 UNCHANGED |= {"_autocast_to_full_precision", "_autocast_to_reduced_precision", "_grad_sum_to_size"}
+#: Operations with the bound 0, and those that are negative of complex numbers, or of another second argument.
+BOUNDED = {"relu", "relu6", "angle", "heaviside"}
 #: Views of sparse, nested and dual tensors, and of torch's own tests.
 OTHERS = {"indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_indices"}
 OTHERS |= {"_values", "_sparse_broadcast_to", "_ncf_view", "_ncf_unsqueeze", "slice_inverse"}
@@ -103,6 +111,75 @@ def test_what_moves_elements_computes_none():
     assert MOVES.isdisjoint(ELEMENTWISE)
 
 
+#: What draws in training alone, or on other devices.
+TRAINED = re.compile(
+    "(_|feature_|alpha_|native_|fused_)*dropout|.*(attention|rnn|rrelu|lstm|gru|sdp|nested).*"
+)
+
+
+def test_operations_that_draw_are_those_with_the_tag_of_torch():
+    found = set()
+    for whole in torch._C._dispatch_get_all_op_names():
+        space, _, rest = whole.partition("::")
+        name, _, overload = rest.partition(".")
+        if space == "aten" and hasattr(torch.ops.aten, name):
+            packet = getattr(torch.ops.aten, name)
+            if torch.Tag.nondeterministic_seeded in getattr(packet, overload or "default").tags:
+                found.add(name.removesuffix("_"))
+    found = {name for name in found if not TRAINED.fullmatch(name) and "dropout" not in name}
+    of_files = {"random_normal", "random_uniform", "random_normal_like", "random_uniform_like"}
+    of_files |= {"new_rand", "new_randn", "new_randint"}
+    assert found == DRAWING - of_files
+
+
+@pytest.mark.parametrize("name", sorted(DRAWING_OVER))
+def test_what_is_drawn_over_a_tensor_does_not_depend_on_it(name):
+    torch.manual_seed(0)
+    given = torch.zeros(50), torch.arange(50.0)
+    more = {"geometric": (0.3,)}.get(name, ())
+    drawn = []
+    for x in given:
+        torch.manual_seed(1)
+        drawn.append(getattr(x, f"{name}_")(*more))
+    assert torch.equal(*drawn)
+    assert drawn[0].unique().numel() > 1
+
+
+def outputs(name, x):
+    """Return what a function of torch returns of a tensor; None if it takes none, or only other dtypes."""
+    call = getattr(torch, name, None) or getattr(torch.nn.functional, name, None)
+    call = call or getattr(torch.linalg, name.removeprefix("linalg_"), None)
+    for more in [(0,)] if name in SOFTMAXES else [(), (x.flip(0),)]:
+        try:
+            result = call(x, *more)
+        except (TypeError, RuntimeError, ValueError):
+            continue
+        return [one for one in (result if isinstance(result, tuple) else (result,)) if one is not None]
+    return None
+
+
+def test_operations_that_return_no_negative_number():
+    torch.manual_seed(0)
+    x = torch.randn(400, 3) * torch.tensor([0.1, 1.0, 30.0])
+    known = NOT_NEGATIVE & {
+        *dir(torch),
+        *dir(torch.nn.functional),
+        *(f"linalg_{n}" for n in dir(torch.linalg)),
+    }
+    assert len(known) >= 15
+    for name in known:
+        results = outputs(name, x)
+        assert results is not None, name
+        assert all((one[~one.isnan()] >= 0).all() for one in results), name
+    others = ELEMENTWISE - NOT_NEGATIVE - set(COMPARISONS)
+    never = set()
+    for name in others & {*dir(torch), *dir(torch.nn.functional)}:
+        results = outputs(name, x)
+        if results is not None and all(one.is_floating_point() and (one >= 0).all() for one in results):
+            never.add(name)
+    assert never <= BOUNDED
+
+
 SOURCES = {
     "to": lambda x, y: x.to(y),
     "type_as": lambda x, y: x.type_as(y),
@@ -129,6 +206,7 @@ def written(x, y):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_sources_are_the_inputs_that_change_a_result(name):
+    torch.manual_seed(0)  # of six numbers that are all positive, ``where`` takes none of the others
     given, call = (torch.randn(2, 3), torch.randn(2, 3)), SOURCES[name]
     result = call(*given)
     changed = {

@@ -238,6 +238,31 @@ def test_feedforward(name):
     assert not intus.trace(*FEEDFORWARD[name]).is_recurrent
 
 
+#: Functions that only move numbers.
+MOVING = {
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, 0),
+    "clone": torch.clone,
+    "transpose": lambda x: x.transpose(0, 1),
+    "rot90": torch.rot90,
+    "triu": torch.triu,
+    "index_fill": lambda x: x.index_fill(0, torch.tensor([0]), 2.0),
+    "take_along_dim": lambda x: torch.take_along_dim(x, torch.zeros(4, 4, dtype=torch.long), 0),
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_loop_that_only_moves_numbers_is_not_recurrent(name):
+    def loop(x, step):
+        for _ in range(3):
+            x = step(x)
+        return x
+
+    x = torch.randn(4, 4)
+    assert not intus.trace(lambda x: loop(x, MOVING[name]), x).is_recurrent
+    assert intus.trace(lambda x: loop(x, lambda y: MOVING[name](y).cos()), x).is_recurrent
+
+
 def test_letter_of_the_rule_is_has_repeated_layers():
     repeated = {name for name, (model, x) in FEEDFORWARD.items() if intus.trace(model, x).has_repeated_layers}
     assert {"a+b+c+d", "SPPF", "sum of branches", "siamese", "shared between blocks"} <= repeated

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -18,6 +20,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
+import intus
 from intus import inspect, trace
 from intus.monitoring import clear, flush, probe, register_targets, remove
 from intus.serving.run import Server
@@ -350,3 +353,40 @@ def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
         assert {tuple(rows) for _, rows, *_ in found.values()} == {(115,)}
         note = "the first 115 of 200 rows: a pass exceeds the queue"
         assert all(notes == [note] for *_, notes in found.values())
+
+
+def test_values_logged_after_removal_are_stored(tmp_path, caplog):
+    """They are sent as before, also after a flush, and nothing is said."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        model = torch.nn.Linear(4, 2)
+        with probe(model, server.host, server.port, run="r") as watch:
+            watch.epoch = 1
+            model(torch.randn(3, 4))
+        watch.log(removed=1.0)
+        assert flush(server.host, server.port)
+        watch.log({"flushed": 2.0}, step=7)
+        assert flush(server.host, server.port)
+        assert watch.status()["log_waiting"] == 0
+    log = intus.runs(tmp_path / "x.db")["r"].log()
+    stored = zip(log["name"], log["value"], log["epoch"], log["step"], strict=True)
+    assert sorted(stored) == [("flushed", 2.0, 1, 7), ("removed", 1.0, 1, 0)]
+    assert not caplog.messages
+
+
+REMOVED = """
+import torch, intus
+with intus.probe(torch.nn.Linear(4, 2), to="runs.db", run="r") as watch:
+    pass
+watch.log(removed=1.0)
+assert watch.flush()
+watch.log(flushed=2.0)
+"""
+
+
+def test_values_logged_at_the_end_of_a_script_are_in_its_database(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", REMOVED], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    log = intus.runs(tmp_path / "runs.db")["r"].log()
+    assert sorted(zip(log["name"], log["value"], strict=True)) == [("flushed", 2.0), ("removed", 1.0)]

@@ -536,6 +536,41 @@ def test_run_of_wandb_that_was_finished_too_early_is_said_to_lack_rows_and_findi
         assert ("before wandb.finish()" in text) == bool(lacks)
 
 
+#: Values that are logged when the probe is removed, before and after the flush that closes the trackers.
+LOG_AFTER_REMOVAL = """
+import logging, sys
+logging.basicConfig(level="WARNING", stream=sys.stdout)
+places = ["runs.db", "tensorboard:board", "wandb:digits"]
+watch = intus.probe(model, to=places, run="r", probe_set=probe_set)
+watch.epoch = 0
+watch.log(loss=step())
+watch.remove()
+watch.log(removed=1.0)
+assert watch.flush()
+watch.log(flushed=2.0)
+watch.log(flushed=3.0)
+"""
+
+
+@pytest.mark.loops
+@pytest.mark.filterwarnings("default")
+def test_values_logged_after_removal_are_recorded_or_said_to_be_missing_in_trackers(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    said = ran(tmp_path, LOG_AFTER_REMOVAL)
+    log = intus.runs(tmp_path / "runs.db")["r"].log()
+    assert sorted(zip(log["name"], log["value"], strict=True))[:2] == [("flushed", 2.0), ("flushed", 3.0)]
+    assert set(log["name"]) == {"loss", "removed", "flushed"}
+    board = EventAccumulator(str(tmp_path / "board"))
+    board.Reload()
+    logged = {name for name in board.Tags()["scalars"] if name.startswith("intus/log")}
+    assert logged == {"intus/log/loss", "intus/log/removed"}
+    ((rows, _),) = history(tmp_path)
+    assert {name for row in rows for name in row if name.startswith("intus/log")} == logged
+    (sentence,) = [line for line in said.splitlines() if "watch.log" in line]
+    assert "no longer written to tensorboard:board and wandb:digits, which flush closed" in sentence
+
+
 AFTER_THE_END = """
 import mlflow
 from intus.monitoring.trackers.base import Point, TrackedRun

@@ -34,6 +34,10 @@ _NO_PAGE = (
     "roles (intus serve), or to the port of one."
 )
 _FAILED = "intus: the tracker %s could not be written to, and is tried again with what follows: %s: %s"
+_CLOSED = (
+    "intus: what watch.log is given of %s is still recorded, but no longer written to %s, which flush closed "
+    "after watch.remove(). Log before the flush, or call probe() again."
+)
 _LOST = "intus: %s numbers could not be written to the tracker %s, and are lost there: %s: %s"
 _FRACTIONS = (
     "intus: the tracker %s counts steps in whole numbers, so what belongs to epoch %s is written at %s. "
@@ -101,10 +105,14 @@ class Follower:
 
     def log(self, entry: dict[str, Any]) -> None:
         """Take values that the user logged: a step, an epoch, a time, and numbers by name."""
-        wanted = any(outlet.tracker.takes_log for outlet in self._outlets)
-        if wanted and self._thread.is_alive():  # not in a forked child
-            with self._changed:
+        places = [outlet.name for outlet in self._outlets if outlet.tracker.takes_log]
+        if not places or os.getpid() != self._pid:  # trackers are those of the process that called probe
+            return
+        with self._changed:
+            if not self._ending:
                 self._logged.append(entry)
+                return
+        self._troubles.warn_once(_CLOSED, self._model, " and ".join(places))
 
     def catch_up(self, timeout: float) -> None:
         """Wait until all that the server knows by now is handed on."""
@@ -352,12 +360,15 @@ class _Outlet:
         tracker: The tracker.
         prefix: What all names begin with.
         troubles: Counts and logs what fails.
+
+    Attributes:
+        name: What the user calls it.
     """
 
     def __init__(self, name: str, tracker: Tracker, prefix: str, troubles: WarningLog) -> None:
         self.tracker = tracker
         self.findings: list[str] = []
-        self._name, self._prefix, self._troubles = name, prefix, troubles
+        self.name, self._prefix, self._troubles = name, prefix, troubles
         self._told: list[str] = []
         self._waiting: list[Point] = []
 
@@ -365,13 +376,13 @@ class _Outlet:
         """Add numbers to write."""
         for point in points:
             if not self.tracker.has_fractions and point.x % 1:
-                self._troubles.warn_once(_FRACTIONS, self._name, f"{point.x:g}", math.floor(point.x))
+                self._troubles.warn_once(_FRACTIONS, self.name, f"{point.x:g}", math.floor(point.x))
             self._waiting.append(point._replace(name=self._prefix + point.name))
 
     def tell_taken_back(self, scores: Iterable[tuple[str, str]]) -> None:
         """Say once of each reason that the tracker has scores that no longer hold."""
         for what, why in scores:
-            self._troubles.warn_once(f"intus: {_TAKEN_BACK.format(self._name, what, why)}")
+            self._troubles.warn_once(f"intus: {_TAKEN_BACK.format(self.name, what, why)}")
 
     def write(self) -> None:
         """Write what waits, or leave it for the next time."""
@@ -382,7 +393,7 @@ class _Outlet:
                 self.tracker.tell(self.findings)
                 self._told = self.findings
         except Exception as error:
-            self._troubles.count(f"write {self._name}", _FAILED, self._name, type(error).__name__, error)
+            self._troubles.count(f"write {self.name}", _FAILED, self.name, type(error).__name__, error)
             if len(self._waiting) > MOST:
                 self._lose(len(self._waiting) - MOST, error)
 
@@ -394,10 +405,10 @@ class _Outlet:
         except Exception as raised:
             error = raised
             text = "intus: the tracker %s could not be closed: %s: %s"
-            self._troubles.count(f"close {self._name}", text, self._name, type(raised).__name__, raised)
+            self._troubles.count(f"close {self.name}", text, self.name, type(raised).__name__, raised)
         if self._waiting:
             self._lose(len(self._waiting), error)
 
     def _lose(self, count: int, error: Exception | None) -> None:
         del self._waiting[:count]
-        self._troubles.count(f"lost {self._name}", _LOST, count, self._name, type(error).__name__, error)
+        self._troubles.count(f"lost {self.name}", _LOST, count, self.name, type(error).__name__, error)

@@ -506,6 +506,8 @@ class Probe:
 
         It returns at once, and never raises because of a value: NaN and infinities are recorded as such, and
         what is not a number is left out with a warning, once per name. A tensor on a GPU is waited for.
+        After ``remove`` values are recorded as before; a tracker has them until ``flush``, which closes it,
+        and then a warning says so.
 
         Args:
             values: Numbers by name, for names that are no identifiers (``{"val/loss": 0.3}``).
@@ -591,8 +593,9 @@ class Probe:
     def remove(self) -> None:
         """Remove all hooks from the model.
 
-        Records in the queue are still sent. Calling it again has no effect. It records no more
-        passes: one warning says so if its epoch, step, mode or items are set later, or a step goes through.
+        Records in the queue are still sent, and ``log`` records values still. Calling it again has no effect.
+        It records no more passes: one warning says so if its epoch, step, mode or items are set later, or a
+        step goes through.
         """
         self._tap.probe_runs.ends()
         self._attachment.remove()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import re
 from functools import partial
 
 import equinox as eqx
@@ -19,6 +21,7 @@ from intus.backends.jax.nnx import Nnx
 from intus.backends.jax.shadow import ModelCall
 from intus.core.analysis.flops import flops, products
 from intus.core.units import UnitAxes
+from intus.core.vocabularies.jax import DRAWING, KEYS
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.random((8, 10, 10, 3)).astype(np.float32)
@@ -251,3 +254,9 @@ def test_recurrent_layers_are_recurrent():
     assert not intus.trace(nnx.MultiHeadAttention(1, 3, rngs=rngs, decode=False), x).is_recurrent
     layer = linen.RNN(linen.LSTMCell(4))
     assert intus.trace(layer.bind(layer.init(jax.random.key(0), x)), x).is_recurrent
+
+
+def test_primitives_that_draw_are_those_of_jax():
+    jax.random.key(0)  # jax registers its generators when they are first used
+    made = {one.name for one in gc.get_objects() if type(one) is jax.extend.core.Primitive}
+    assert {name for name in made if re.match("random_|rng_|threefry|philox", name)} == DRAWING | KEYS

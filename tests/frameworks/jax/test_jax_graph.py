@@ -115,6 +115,36 @@ def test_settings_have_literals():
     assert "axes=(1,)" in setting(graph, "reduce_sum_1_2")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (jnp.float32, 0.3),
+        (jnp.float32, 1e-5),
+        (jnp.float16, 0.1),
+        (jnp.float16, -65504.0),
+        (jnp.bfloat16, 0.1),
+    ],
+)
+def test_literals_have_the_shortest_text_of_their_dtype(dtype, number):
+    class Scaled(nnx.Module):
+        def __call__(self, x):
+            return jnp.maximum(x * number, jnp.asarray(number, dtype)) + float(np.float32(0.3))
+
+    graph = traced(Scaled(), jnp.ones(3, dtype)).graph
+    assert [setting(graph, label) for label in ("mul_1_1", "max_1_2")] == [str(number)] * 2
+    assert setting(graph, "add_1_3") == "0.3"
+
+
+def test_literals_of_float64_stay():
+    class Scaled(nnx.Module):
+        def __call__(self, x):
+            return x * float(np.float32(0.3)) + 0.1
+
+    with jax.enable_x64(True):
+        graph = traced(Scaled(), jnp.ones(3, jnp.float64)).graph
+    assert [setting(graph, label) for label in ("mul_1_1", "add_1_2")] == ["0.30000001192092896", "0.1"]
+
+
 def test_loops_are_one_operation_with_the_value_of_the_model():
     class Loop(nnx.Module):
         def __init__(self, rngs):

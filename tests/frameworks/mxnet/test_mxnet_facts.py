@@ -168,3 +168,38 @@ def test_loops_are_recurrent(model):
     x = nd.ones((5, 2, 3))
     assert intus.trace(model, x).is_recurrent
     assert not intus.trace(started(nn.Dense(4), nn.Dense(4)), x).is_recurrent
+
+
+class Scaled(gluon.HybridBlock):
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return F.LeakyReLU(F.clip(x * self.number, -self.number, 0.7), slope=self.number)
+
+
+@pytest.mark.parametrize("number", [0.3, 1e-5, 0.1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["block", "Module", "file", "file with values"])
+def test_numbers_of_float32_have_the_shortest_text(number, dtype, kind, tmp_path):
+    noisy = float(np.float32(number))  # as numbers of ONNX files or of numpy are
+    net, x = Scaled(noisy), nd.ones((2, 3), dtype=dtype) * 5
+    y = net(x)
+    if dtype == "float32":  # MXNet computes the same with the shorter number
+        assert (y.asnumpy() == Scaled(number)(x).asnumpy()).all()
+    symbol, path = net(mx.sym.var("data", dtype=dtype)), tmp_path / "net-symbol.json"
+    symbol.save(str(path))
+    if kind == "Module":
+        module = mx.mod.Module(symbol, label_names=None)
+        module.bind([mx.io.DataDesc("data", x.shape, dtype=np.dtype(dtype))], for_training=False)
+        module.init_params()
+        trace = intus.trace(module, x)
+    elif kind == "block":
+        trace = intus.trace(net, x)
+    else:
+        nd.save(str(tmp_path / "net-0000.params"), {"arg:unused": nd.ones(1)})
+        trace = intus.read(path, x.asnumpy()) if "values" in kind else intus.read(path)
+    shown = number if dtype == "float32" else noisy
+    settings = [trace.graph.setting(row) for row in range(len(trace.graph.ops))]
+    assert {f"scalar={shown}", f"slope={shown}", f"a_max=0.7, a_min={-shown}"} <= set(settings), settings

@@ -282,3 +282,43 @@ def test_run_that_fails(tmp_path):
     path = save(tmp_path / "net.onnx", nodes, [vector("x"), shape], [vector("y", None)])
     with pytest.raises(InputError, match=r"net.onnx cannot run on these inputs: .*Reshape"):
         read(path, (np.ones(2, np.float32), [5]))
+
+
+#: A number as someone writes it, in a dtype of constants, and its text.
+CONSTANTS = [
+    *((number, np.float32, str(number)) for number in (0.3, 1e-5, 0.1, -65504.0)),
+    *((number, np.float16, str(number)) for number in (0.3, 0.1, -65504.0)),
+    *((number, np.float64, repr(number)) for number in (0.3, 0.1, 1e-5, float(np.float32(0.3)))),
+]
+
+
+@pytest.mark.parametrize(("number", "dtype", "text"), CONSTANTS)
+@pytest.mark.parametrize("stored", ["attribute", "initializer"])
+def test_constants_have_the_shortest_text_of_their_dtype(number, dtype, text, stored, tmp_path):
+    constant = numpy_helper.from_array(np.array(number, dtype), "c")
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Mul", ["x", "c"], ["y"])]
+    if stored == "attribute":
+        nodes.insert(0, helper.make_node("Constant", [], ["c"], value=constant))
+    ends = [[helper.make_tensor_value_info(name, kind, (2,))] for name in "xy"]
+    weights = [constant] if stored == "initializer" else []
+    graph = read(save(tmp_path / "net.onnx", nodes, *ends, initializer=weights)).graph
+    assert f"B={text}" in [graph.setting(row) for row in range(len(graph.ops))]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("value_float", "0.3"), ("value_floats", "[0.3, 0.1]")])
+def test_constants_of_attributes_are_float32(kind, text, tmp_path):
+    given = 0.3 if kind == "value_float" else [0.3, 0.1]
+    nodes = [
+        helper.make_node("Constant", [], ["c"], **{kind: given}),
+        helper.make_node("LeakyRelu", ["x"], ["h"], alpha=0.3),
+        helper.make_node("Mul", ["h", "c"], ["y"]),
+    ]
+    outputs = [vector("y"), vector("c", ()) if kind == "value_float" else vector("c")]
+    path = save(tmp_path / "net.onnx", nodes, [vector("x")], outputs)
+    graph = read(path, (np.ones(2, np.float32),)).graph
+    settings = [graph.setting(row) for row in range(len(graph.ops))]
+    assert f"B={text}" in settings
+    assert "alpha=0.3" in settings
+    assert {graph.dtype_of(row) for row in range(len(graph.ops))} == {"float32"}
+    assert {graph.dtype_of(row) for row in range(len(read(path).graph.ops))} == {"float32"}

@@ -10,7 +10,10 @@ from tensorflow.python.framework import ops
 
 import intus
 from backends.counted_net import IN, MIDDLE, OUT, assert_counted
+from intus.backends.tensorflow.plan import is_random
+from intus.core.building import GraphBuilder
 from intus.core.units import UnitAxes
+from intus.core.vocabularies import draws_at_random
 
 L = keras.layers
 IMAGES = np.random.default_rng(0).random((8, 10, 10, 3)).astype(np.float32)
@@ -184,3 +187,46 @@ def test_numbers_of_float32_have_the_shortest_text(number):
     graph = intus.trace(model, np.ones((2, 4), np.float32)).graph
     settings = {graph.setting(row) for row in range(len(graph.ops))}
     assert {f"alpha={np.float32(number)!s}", f"y={np.float32(number)!s}"} <= settings, settings
+
+
+tf1 = tf.compat.v1
+ONES = np.ones((4, 4), np.float32)
+#: Operations that may draw, by type, and others with a name like theirs.
+DRAWN = {
+    "RandomUniform": lambda: tf.random.uniform([9]),
+    "RandomUniformInt": lambda: tf.random.uniform([9], 0, 99, tf.int32),
+    "RandomStandardNormal": lambda: tf.random.normal([9]),
+    "TruncatedNormal": lambda: tf.random.truncated_normal([9]),
+    "RandomGamma": lambda: tf.random.gamma([9], 2.0),
+    "RandomPoissonV2": lambda: tf.random.poisson([9], 50.0),
+    "RandomShuffle": lambda: tf.random.shuffle(tf.range(30)),
+    "Multinomial": lambda: tf.random.categorical(ONES, 30),
+    "NonDeterministicInts": lambda: tf.raw_ops.NonDeterministicInts(shape=[9]),
+    "SampleDistortedBoundingBoxV2": lambda: tf.image.sample_distorted_bounding_box(
+        [99, 99, 3], [[[0.1, 0.2, 0.8, 0.9]]], min_object_covered=0.1
+    )[0],
+    "UniformCandidateSampler": lambda: tf.random.uniform_candidate_sampler([[1]], 1, 9, True, 999)[0],
+    "StatelessRandomUniformV2": lambda: tf.random.stateless_uniform([9], [1, 2]),
+    "RandomGammaGrad": lambda: tf.raw_ops.RandomGammaGrad(alpha=[2.0], sample=[1.0]),
+    "StatelessWhile": lambda: tf.while_loop(lambda x: x < 5, lambda x: x + 1, [tf.constant(1)])[0],
+    "StatelessIf": lambda: tf.cond(tf.reduce_sum(ONES) > 1, lambda: tf.exp(1.0), lambda: tf.exp(2.0)),
+    "StatefulPartitionedCall": lambda: tf.raw_ops.StatefulPartitionedCall(
+        args=[], Tout=[tf.float32], f=tf.function(lambda: tf.exp(1.0)).get_concrete_function()
+    )[0],
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_operations_that_draw_return_other_numbers_in_each_run(kind):
+    graph = tf.Graph()
+    with graph.as_default():
+        tf1.enable_control_flow_v2()
+        result = DRAWN[kind]()
+        kinds = {op.type: op for op in graph.get_operations()}
+        with tf1.Session(graph=graph) as session:
+            first, second = session.run(result), session.run(result)
+    assert is_random(kinds[kind]) == (not np.array_equal(first, second))
+    builder = GraphBuilder("Net")
+    row = builder.op(kind, (9,), "float32")
+    draws = draws_at_random(builder.graph({"framework": "tensorflow"})[0], row)
+    assert draws == (is_random(kinds[kind]) or kind.startswith("StatelessRandom"))

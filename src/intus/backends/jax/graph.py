@@ -20,6 +20,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError, IntusError
 from ...core.graph import CREATED, Graph
 from ...core.nested import named
+from ...core.shortest import shortest
 from ...core.traced import Traced
 from ..host_arrays import OnAccess, whole
 from .arrays import is_array, mapped, ordered_as
@@ -189,7 +190,7 @@ class _Rows:
 
     def literal(self, value: Any) -> Cell:
         """Return the cell of a number."""
-        return Cell(value, text=_number(value))
+        return Cell(value, text=str(shortest(value)))
 
     def constant(self, value: Any) -> Cell:
         """Return the cell of an array that the model closed over."""
@@ -344,15 +345,3 @@ def _flat_settings(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _is_setting(name: str, value: Any) -> bool:
     hidden = value is None or value is False or value == () or callable(value)
     return not (hidden or "jaxpr" in name or "sharding" in name or name in ("name", "effect", "branches"))
-
-
-def _number(value: Any) -> str:
-    """Return a number as short text.
-
-    Example:
-        >>> _number(np.float32(1e-6)), _number(2.0), _number(np.bool_(True))
-        ('1e-06', '2.0', 'True')
-    """
-    if isinstance(value, int) and not isinstance(value, bool):  # JAX has a class for those with a dtype
-        return str(int(value))
-    return str(value.item() if isinstance(value, np.bool_) else value)

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from ...core.address import of_call
 from ...core.errors import CaptureError
 from ...core.restoring import python_kept
+from ...core.vocabularies.jax import DRAWING
 from .arrays import array_names, main_array, mapped
 from .interception import Intercepted, Interceptor, intercepting
 from .internals import batched, bind
@@ -29,7 +30,6 @@ from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 #: The kind of the mark of a parameter that shows which state a module was made of, and of the result of a
 #: module that the step itself calls, which shows whether the step takes gradients.
 _ORIGIN, _OUTER = "origin", "outer"
-_DRAWS = frozenset({"random_bits", "random_gamma", "threefry2x32", "rng_uniform", "rng_bit_generator"})
 #: The kind of the gradient of each kind of marked value.
 _GRADIENTS = {"output": "grad_output", "input": "grad_input", "parameter": "parameter_grad"}
 
@@ -349,7 +349,7 @@ def _data(flat: ClosedJaxpr, data: Sequence[Any]) -> tuple[tuple[list[int], Call
         kept, inputs = _cut(flat, data)
     except CaptureError as error:
         return None, str(error)
-    if any(equation.primitive.name in _DRAWS for equation in kept):  # perhaps with one seed for all epochs
+    if any(equation.primitive.name in DRAWING for equation in kept):  # perhaps with one seed for all epochs
         return None, "the step draws random numbers on the way to what the model gets"
     program = partial(_run, kept, [flat.jaxpr.invars[at] for at in inputs], data, _consts(flat))
     return (inputs, jax.jit(program)), ""

@@ -21,6 +21,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.nested import leaves
+from ...core.shortest import shortest_in_text
 from ...core.traced import Traced
 from . import module
 from .arrays import replaced, to_numpy
@@ -188,6 +189,7 @@ class _Program:
         numbers: dict[int, int] = {}
         events: dict[int, int] = {}
         count = Counter(node for node, _ in self._entries)
+        is_double = any(dtype == "float64" for _, dtype in metas)
         for at, (number, output) in enumerate(self._entries):
             node, (shape, dtype) = self._nodes[number], metas[at]
             if node["op"] == "null":
@@ -208,7 +210,7 @@ class _Program:
                 scope=self._scope(node),
                 parents=[(rows[one], str(arg)) for arg, one in enumerate(sources) if one in rows],
                 params=[parameters[name] for name in read if name in parameters],
-                setting=_setting(node),
+                setting=_setting(node, is_double=is_double),
                 event=events.setdefault(number, len(builder)),
                 output=output if count[number] > 1 else -1,
             )
@@ -232,12 +234,18 @@ class _Program:
         return graph, found
 
 
-def _setting(node: dict[str, Any]) -> str:
-    """Return the settings of an operation as text, and whether it trains if that changes what it does."""
+def _setting(node: dict[str, Any], *, is_double: bool) -> str:
+    """Return the settings of an operation as text, and whether it trains if that changes what it does.
+
+    Args:
+        node: The operation.
+        is_double: Whether something is computed in float64, so that no number is shortened.
+    """
     settings = {key: value for key, value in node.get("attrs", {}).items() if key[:2] != "__"}
     if node["op"] in ("BatchNorm", "Dropout"):
         settings["training"] = autograd.is_training()
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
+    text = ", ".join(f"{key}={value}" for key, value in settings.items())
+    return text if is_double else shortest_in_text(text)
 
 
 def _of_block(block: Block, args: tuple[Any, ...]) -> _Program:

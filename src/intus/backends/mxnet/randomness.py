@@ -20,16 +20,9 @@ from mxnet.ndarray import register
 from mxnet.symbol import Symbol
 
 from ...core.errors import InputError
+from ...core.vocabularies.mxnet import DRAWING
 from .symbols import nodes
 
-#: The beginnings of the names of operations that draw in every mode, and of some that do not.
-_RANDOM = (
-    *("random", "sample", "shuffle", "image_random", "npx__image_random", "contrib_dgl_csr_neighbor"),
-    *("npi_random", "npi_uniform", "npi_normal", "npi_bernoulli", "npi_choice", "npi_multinomial"),
-    *("npi_gamma", "npi_exponential", "npi_gumbel", "npi_logistic", "npi_pareto", "npi_powerd"),
-    *("npi_rayleigh", "npi_weibull", "npi_shuffle"),
-)
-_DENSITIES = "random_pdf"
 _REFUSED = (
     "The model draws random numbers in evaluation mode, in {}, so it is not called: MXNet does not give the "
     "state of its generator, and what is drawn here would change the training. Draw them outside of the "
@@ -58,7 +51,7 @@ def _draws(operation: str, settings: Mapping[str, Any]) -> bool:
         return drops and (autograd.is_training() or settings.get("mode") == "always")
     if name.endswith(("leakyrelu", "leaky_relu")):
         return settings.get("act_type") == "rrelu" and autograd.is_training()
-    return name.startswith(_RANDOM) and not name.startswith(_DENSITIES)
+    return DRAWING.match(name) is not None
 
 
 _FIRST_VALUES = Parameter._finish_deferred_init.__code__

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...core.building import GraphBuilder, Scope
+from ...core.shortest import shortest
 from .loops import before
 
 FACTS = {"framework": "tensorflow", "version": tf.__version__}
@@ -74,7 +75,7 @@ class Rows:
         value = tf.make_ndarray(op.get_attr("value"))
         name = op.outputs[0].name
         if value.size <= _SETTING:
-            self._texts[name] = str(_short(value).tolist())
+            self._texts[name] = str(shortest(value))
         else:
             self.rows[name] = self._builder.constant(value.shape, str(value.dtype), self._scope_of(op))
 
@@ -161,13 +162,6 @@ def _attributes(op: Any) -> list[str]:
         if isinstance(value, bytes):
             value = value.decode(errors="replace")
         if attribute.type in ("float", "list(float)"):
-            value = _short(np.array(value, np.float32)).tolist()
+            value = shortest(np.array(value, np.float32))
         found.append(f"{attribute.name}={value}")
     return found
-
-
-def _short(value: np.ndarray) -> np.ndarray:
-    """Return numbers of float32 as those with the shortest text that gives them in it, such as 0.3."""
-    if value.dtype != np.float32:
-        return value
-    return np.array([float(str(one)) for one in value.flat]).reshape(value.shape)

@@ -11,6 +11,7 @@ from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 from tensorflow.python.ops.control_flow_util import GetOutputContext
 
 from ...core.address import Address, of_call
+from ...core.vocabularies.tensorflow import DRAWING
 from ..base import Operation
 from .fusion import APART, inner_members
 from .loops import before
@@ -24,7 +25,6 @@ _UNCLEAR = (
     "grad_output of {} operations is not recorded, for example of {!r}: their gradient functions read "
     "several gradients, or one that cannot be fetched. Fetch tf.gradients of what you need."
 )
-_RANDOM = ("Random", "Multinomial", "TruncatedNormal")
 #: Operations that run functions, whose own operations are in other graphs.
 _CALLS = frozenset({"While", "If", "Case", "PartitionedCall"})
 
@@ -251,7 +251,7 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
 
 def is_random(op: Any) -> bool:
     """Return whether an operation draws from a generator whose state the Session keeps."""
-    return bool(op.op_def.is_stateful) and any(name in op.type for name in _RANDOM)
+    return bool(op.op_def.is_stateful) and DRAWING.match(op.type) is not None
 
 
 def check_fetches(graph: Any, tensors: list[Any]) -> None:

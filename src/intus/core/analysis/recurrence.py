@@ -23,7 +23,8 @@ from functools import partial
 import numpy as np
 
 from ..graph import Graph
-from ..vocabularies.families import RECURRENT
+from ..vocabularies import common_types
+from ..vocabularies.families import MOVES, NORMS, RECURRENT
 
 #: The functions behind ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN``, and the same in ONNX, MXNet and
 #: TensorFlow.
@@ -42,17 +43,10 @@ _REDUCTIONS = frozenset(
     | {"logical_and", "logical_or", "bitwise_and", "bitwise_or"}
     | {"index_add", "index_reduce", "scatter_add", "scatter_reduce"}
 )
-#: Functions that only move numbers.
-_MOVES = frozenset(
-    {"getitem", "setitem", "copy", "clone", "detach", "contiguous", "to", "fill", "zero", "view", "reshape"}
-    | {"index_select", "index_put", "index_copy", "index_fill", "gather", "scatter", "masked_scatter"}
-    | {"squeeze", "unsqueeze", "transpose", "permute", "flatten", "expand", "repeat", "split", "chunk"}
-)
+#: Functions that only move numbers. A concatenation does too, but what it repeats may be computed between.
+_MOVES = MOVES - _REDUCTIONS
 #: Functions whose parameters scale, shift or look up.
-_NO_WEIGHTS = frozenset(
-    {"layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm", "prelu", "embedding"}
-    | {"mul", "add", "sub", "div"}
-)
+_NO_WEIGHTS = NORMS | {"prelu", "embedding", "mul", "add", "sub", "div"}
 
 
 def is_recurrent(graph: Graph) -> bool:
@@ -97,7 +91,8 @@ def _repeats_on_itself(graph: Graph, repeated: np.ndarray) -> bool:
         repeated: A mask of the rows whose layer has several passes.
     """
     ops, stack_of = graph.ops, _module_stacks(graph)
-    types = [graph.types[number] for number in ops.type.tolist()]
+    names = common_types(graph)
+    types = [names[number] for number in ops.type.tolist()]
     bits: dict[tuple[int, ...], int] = {}
     loop_of = [0] * len(ops)  # by row: the bit of its loop
     arrived: list[tuple[int, int]] = []  # by row: its two sets, itself included

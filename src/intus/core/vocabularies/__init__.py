@@ -8,10 +8,13 @@ table is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ..graph import Graph
-from .jax import JAX
+from . import mxnet, tensorflow
+from .families import DRAWING
+from .jax import DRAWING as JAX_DRAWING
+from .jax import JAX, KEYS
 from .mxnet import MXNET
 from .tensorflow import TENSORFLOW
 
@@ -21,6 +24,13 @@ _TABLES: dict[str, Mapping[str, str]] = {
     "MXNet symbol": MXNET,  # a file
     "tensorflow": TENSORFLOW,
     "keras": TENSORFLOW,
+}
+_DRAWING: dict[str, Callable[[str], object]] = {
+    "jax": (JAX_DRAWING | KEYS).__contains__,
+    "mxnet": mxnet.DRAWING.match,
+    "MXNet symbol": mxnet.DRAWING.match,
+    "tensorflow": tensorflow.DRAWING.match,
+    "keras": tensorflow.DRAWING.match,
 }
 
 #: One name for those of operations that differ by what their framework has them state.
@@ -53,3 +63,22 @@ def common_types(graph: Graph) -> list[str]:
     """
     table = _TABLES.get(str(graph.facts.get("framework")))
     return list(graph.types) if table is None else [table.get(name, "") for name in graph.types]
+
+
+def draws_at_random(graph: Graph, row: int) -> bool:
+    """Return whether an operation draws random numbers in every mode, or makes the state for it.
+
+    Args:
+        graph: The graph of a forward pass; ``facts["framework"]`` is the framework.
+        row: Its row.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> rows = [builder.op(kind, (2,), "float32") for kind in ("StatelessWhile", "TruncatedNormal")]
+        >>> graph = builder.graph({"framework": "tensorflow"})[0]
+        >>> [draws_at_random(graph, row) for row in rows]
+        [False, True]
+    """
+    of_framework = _DRAWING.get(str(graph.facts.get("framework")), DRAWING.__contains__)
+    return bool(of_framework(graph.type_of(row)))

@@ -90,14 +90,28 @@ LIKE_FIRST = _names("""
 LIKE_OTHERS = _names("expand_as view_as reshape_as type_as to sum_to_size resize_as")
 #: Operations that write numbers over all of their first argument.
 OVERWRITING = _names("copy fill zero")
+#: Operations that write drawn numbers over all of their first argument.
+DRAWING_OVER = _names("random uniform normal log_normal cauchy exponential geometric bernoulli")
+#: Operations that draw random numbers in every mode; a dropout and others do so in training alone.
+DRAWING = DRAWING_OVER | _names("""
+    rand randn randint randperm rand_like randn_like randint_like new_rand new_randn new_randint
+    multinomial binomial poisson normal_functional _standard_gamma _sample_dirichlet
+    random_normal random_uniform random_normal_like random_uniform_like
+""")
+#: Operations that return no negative number, whatever they are given.
+NOT_NEGATIVE = _names("""
+    abs absolute square squared_difference exp exp2 cosh erfc i0 sqrt rsqrt hypot softplus
+    sigmoid hardsigmoid hard_sigmoid softmax softmin var std var_mean std_mean cdist
+    norm vector_norm linalg_norm linalg_vector_norm reduce_l1 reduce_l2 reduce_sum_square
+""")
 #: Operations that copy, view, look up or create values, and compute none.
-MOVES = (VIEWS - _TURNING).union(RESHAPES, CASTS, SHAPES, LIKE_FIRST) | _names("""
+MOVES = (VIEWS - _TURNING).union(RESHAPES, CASTS, SHAPES, LIKE_FIRST, DRAWING_OVER) | _names("""
     flip fliplr flipud roll rot90 repeat tile repeat_interleave repeat_kv
     cat concat concatenate stack hstack vstack dstack column_stack pad tril triu diag
-    getitem setitem gather scatter index_select index_put index_copy take take_along_dim masked_select
-    masked_scatter embedding one_hot nonzero item
+    getitem setitem gather scatter index_select index_put index_copy index_fill take take_along_dim
+    masked_select masked_scatter embedding one_hot nonzero item
     cpu cuda clone contiguous copy data zero fill set_data requires_grad pin_memory identity lift_fresh_copy
-    zeros ones empty full rand randn randint arange linspace tensor as_tensor normal uniform bernoulli
+    zeros ones empty full rand randn randint randperm arange linspace tensor as_tensor
     pixel_shuffle pixel_unshuffle channel_shuffle
     constant_of_shape gather_elements gather_nd scatter_elements scatter_nd depth_to_space space_to_depth
     broadcast_in_dim gather_slices reorder_input reorder_output

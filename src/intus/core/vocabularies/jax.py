@@ -8,6 +8,14 @@ _SAME = """
     ge gt imag le lgamma log log1p lt mul ne neg not pow real round rsqrt sign sin sinh sqrt square sub tan
     tanh argmax argmin cumsum cumprod cummax cummin sort split squeeze reshape pad identity
 """
+#: Primitives that draw random numbers, and those that make the state from which others draw.
+DRAWING = frozenset(
+    {"random_bits", "random_gamma", "rng_bit_generator", "rng_uniform"}
+    | {"philox2x32", "philox4x32", "threefry2x32", "threefry4x32"}
+)
+KEYS = frozenset(
+    {"random_clone", "random_fold_in", "random_seed", "random_split", "random_unwrap", "random_wrap"}
+)
 JAX: dict[str, str] = {
     **{name: name for name in _SAME.split()},
     # elementwise
@@ -60,10 +68,5 @@ JAX: dict[str, str] = {
     "transpose": "permute",
     # created
     "iota": "arange",
-    "random_bits": "rand",
-    "random_fold_in": "rand",
-    "random_seed": "rand",
-    "random_unwrap": "rand",
-    "random_wrap": "rand",
-    "threefry2x32": "rand",
+    **dict.fromkeys(DRAWING | KEYS, "rand"),
 }

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+#: The names of operations that draw random numbers in every mode: some layers do so in training alone.
+DRAWING = re.compile(
+    r"""_*(random(?!_pdf) | sample | shuffle | (npx__)?image_random | contrib_dgl_csr_neighbor
+    | npi_(random|uniform|normal|bernoulli|choice|multinomial|gamma|exponential|gumbel|logistic|pareto|powerd
+    |rayleigh|weibull|shuffle))""",
+    re.VERBOSE | re.IGNORECASE,
+)
 #: Operations on two arrays, which have several names in MXNet, and others with a number.
 _BINARY = {
     **{name: name for name in ("add", "sub", "mul", "div", "maximum", "minimum", "hypot", "logical_and")},

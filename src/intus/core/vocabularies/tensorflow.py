@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+#: The names of operations that draw random numbers, or make the state from which others draw.
+DRAWING = re.compile(
+    r"""(?!RandomGammaGrad).*(Random | TruncatedNormal | Multinomial | CandidateSampler)
+    | Stateful(Uniform|StandardNormal) | Rng | XlaRng | NonDeterministicInts
+    | (Stateless)?SampleDistortedBoundingBox | StatelessShuffle""",
+    re.VERBOSE,
+)
 #: Operations whose name is the common one, but for capitals.
 _SAME = """
     Abs Acos Acosh Asin Asinh Atan Atan2 Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 Floor

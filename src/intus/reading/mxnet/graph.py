@@ -15,6 +15,7 @@ import numpy as np
 from ...core.building import GraphBuilder, Scope
 from ...core.errors import CodecError
 from ...core.graph import CREATED, Graph
+from ...core.shortest import shortest_in_text
 
 _Entry = tuple[int, int]
 _Meta = tuple[tuple[int, ...], str]
@@ -135,6 +136,9 @@ class Program:
                 builder.param(address, *metas[name], owner=owner)
         rows: dict[_Entry, int] = {}
         several = {node for node, output in self._symbol.entries if output > 0}
+        known = [*metas.values(), *map(self._meta_of_variable, self.inputs), *map(_meta, values.values())]
+        stated = [_attributes(node).get("dtype") for node in self._symbol.nodes]
+        is_double = "float64" in [*stated, *(dtype for _, dtype in known)]
         for number, node in enumerate(self._symbol.nodes):
             if node["op"] == "null":
                 if node["name"] not in self.parameters:
@@ -165,7 +169,7 @@ class Program:
                     scope=scope,
                     parents=dict.fromkeys(parents),
                     params=params,
-                    setting=_setting(node),
+                    setting=_setting(node, is_double=is_double),
                     event=event,
                     output=entry[1] if number in several else -1,
                     flags=0 if parents or params else CREATED,
@@ -252,13 +256,20 @@ def _attributes(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**node.get("param", {}), **node.get("attr", {}), **node.get("attrs", {})}
 
 
-def _setting(node: Mapping[str, Any]) -> str:
+def _setting(node: Mapping[str, Any], *, is_double: bool) -> str:
+    """Return the settings of an operation as text.
+
+    Args:
+        node: The operation.
+        is_double: Whether something is computed in float64, so that no number is shortened.
+    """
     settings = {key: value for key, value in _attributes(node).items() if key[:2] != "__"}
     if node["op"] in _TRAINED:
         settings["training"] = False
     # A longer one is left out whole: what is left of a number would be another.
     texts = (f"{key}={value}" for key, value in settings.items())
-    return ", ".join(one for one in texts if len(one) <= _LONGEST)
+    text = ", ".join(one for one in texts if len(one) <= _LONGEST)
+    return text if is_double else shortest_in_text(text)
 
 
 def _meta(value: np.ndarray) -> _Meta:

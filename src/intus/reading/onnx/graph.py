@@ -125,7 +125,8 @@ class _Rows:
                     self._rows[name] = self._builder.constant(*meta, self._scopes[node.name])
                 return
             if attribute.name.startswith("value_"):
-                self._small[name] = np.asarray(onnx.helper.get_attribute_value(attribute))
+                dtype = np.float32 if attribute.name.startswith("value_float") else None
+                self._small[name] = np.asarray(onnx.helper.get_attribute_value(attribute), dtype)
                 return
         self._rows[name] = self._builder.constant(*self._meta(name), self._scopes[node.name])
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
 
 import numpy as np
 import onnx
+
+from ...core.shortest import shortest
 
 #: Names that the rule would cut where no other library does.
 _WORD = re.compile("MatMul|PRelu|TopK|ArgM|CumS|CumP|LSTM|NaN|QLinear|Col2Im")
@@ -64,13 +65,13 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
     kinds = onnx.AttributeProto
     match attribute.type:
         case kinds.FLOAT:
-            return _float(attribute.f)
+            return str(shortest(np.float32(attribute.f)))
         case kinds.INT:
             return str(attribute.i)
         case kinds.STRING:
             return _short(repr(attribute.s.decode(errors="replace")))
         case kinds.FLOATS:
-            return _short(f"[{', '.join(map(_float, attribute.floats))}]")
+            return _short(str(shortest(np.array(attribute.floats, np.float32))))
         case kinds.INTS:
             return _short(str(list(attribute.ints)))
         case kinds.STRINGS:
@@ -81,18 +82,9 @@ def attribute_text(attribute: onnx.AttributeProto) -> str:
 
 
 def array_text(array: np.ndarray) -> str:
-    """Return a small array as text: ``[2, 3]``, ``0.5``."""
-    listed: Any = array.tolist()
-    if array.dtype.kind == "f":
-        return _float(listed) if array.ndim == 0 else f"[{', '.join(map(_float, listed))}]"
-    return _short(repr(listed))
-
-
-def _float(value: float) -> str:
-    """Return the shortest text that is the same float32."""
-    with np.errstate(over="ignore"):
-        single = np.float32(value)
-    return str(single if float(single) == value else value)
+    """Return a small array as text: ``[2, 3]``, ``0.5``; strings are cut."""
+    text = repr(shortest(array))
+    return _short(text) if array.dtype.kind in "OSU" else text
 
 
 def _short(text: str) -> str:

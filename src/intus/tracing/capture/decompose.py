@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 PLAIN, PYTHON, ATEN = range(3)
 #: Modules of torch's functions that are written in Python. They check for torch function modes only on entry.
 _IN_PYTHON = ("torch.nn.functional", "torch.functional")
-#: ATen operations that only move memory, besides views.
+#: ATen operations that only move memory, besides views. What chooses elements, as most of ``families.MOVES``
+#: does, is work: a function that runs one of them and another operation is worth opening.
 _MOVES = frozenset({"clone", "_to_copy", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "detach"})
 #: Functions that are decomposed even if only one of the operations they run does more than move memory.
 _ALWAYS_OPENED = frozenset({"einsum", "tensordot"})

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.vocabularies.families import LIKE_FIRST, LIKE_OTHERS, OVERWRITING, ROUNDING, SIGNS
+from ...core.vocabularies.families import DRAWING_OVER, LIKE_FIRST, LIKE_OTHERS, OVERWRITING, ROUNDING, SIGNS
 from ..capture.containers import walk
 from ..capture.functions import describe, written
 from ..capture.invocation import Invocation, arguments
@@ -28,10 +28,13 @@ _UNREPEATABLE = {
     "linalg_lstsq": "called twice on the same arguments, LAPACK's gelsy (its default driver) "
     "rounds differently"
 }
-_OVERWRITES = OVERWRITING | {
-    *("setitem", "normal", "uniform", "bernoulli", "random", "exponential", "geometric", "cauchy"),
-    *("log_normal", "set_data", "index_copy", "masked_scatter", "scatter", "constant", "kaiming_uniform"),
-}
+_OVERWRITES = (
+    OVERWRITING
+    | DRAWING_OVER
+    | {
+        *("setitem", "set_data", "index_copy", "masked_scatter", "scatter", "constant", "kaiming_uniform"),
+    }
+)
 _SUMS = ("addmm", "addmv", "baddbmm", "addbmm", "sparse_addmm")
 _Factors = dict[str, tuple[str, ...]]
 _TWO: _Factors = {"0": ("1",), "1": ("0",)}

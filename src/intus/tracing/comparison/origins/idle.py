@@ -6,14 +6,7 @@ from collections.abc import Iterable
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import BUFFER, OUTPUT, Graph
-
-#: How the types of operations begin that draw random numbers, or make another random state.
-_DRAWS = ("random_", "threefry", "rng_", "Random", "Stateless", "Stateful", "RngReadAndSkip")
-
-
-def draws_at_random(kind: str) -> bool:
-    """Return whether operations of a type draw random numbers, or make another random state."""
-    return kind.startswith((*_DRAWS, "bernoulli", "multinomial"))
+from ....core.vocabularies import draws_at_random
 
 
 def idle(a: Graph, b: Graph, pairs: Iterable[tuple[int, int]]) -> set[int]:
@@ -38,4 +31,4 @@ def idle(a: Graph, b: Graph, pairs: Iterable[tuple[int, int]]) -> set[int]:
 
 def _is_drawn(graph: Graph, row: int, live: set[int]) -> bool:
     children = [child for child in graph.children(row) if child in live]
-    return bool(children) and all(graph.type_of(child).startswith(_DRAWS) for child in children)
+    return bool(children) and all(draws_at_random(graph, child) for child in children)

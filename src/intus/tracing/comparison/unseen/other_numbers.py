@@ -15,10 +15,9 @@ import numpy as np
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_types, draws_at_random
 from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
-from ..origins.idle import draws_at_random
 from ..pairing.regions import Region, Regions
 from ..values.differences import SAME, SAME_HALF, Difference, difference
 from ..values.elements import Elements, eps_of, plain
@@ -320,7 +319,7 @@ class _Probe:
         calls = [replays.call(int(self._a.graph.ops.event[row])) for row in region.rows] if replays else []
         if any(call is not None and call.states for call in calls):
             return True
-        return any(draws_at_random(self._b.graph.type_of(row)) for row in region.others)
+        return any(draws_at_random(self._b.graph, row) for row in region.others)
 
     def _is_cut(self, i: int, j: int) -> bool:
         """Return whether other operations compute floats of an input, and are too many to be run."""

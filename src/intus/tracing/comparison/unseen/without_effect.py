@@ -14,7 +14,7 @@ import numpy as np
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
-from ....core.vocabularies.families import DROPOUTS, ELEMENTWISE, MOVES
+from ....core.vocabularies.families import DROPOUTS, ELEMENTWISE, MOVES, NOT_NEGATIVE
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
 from ..values.ranges import Ranges
@@ -38,11 +38,7 @@ FORMULAS = frozenset(
 )
 #: Operations on each element that may include others.
 _MAY_INCLUDE = ELEMENTWISE - _BY_OPERANDS
-#: Operations that return no negative number, and those that return none of no negative numbers.
-_NOT_NEGATIVE = frozenset(
-    {"square", "squared_difference", "abs", "exp", "var", "std", "norm", "vector_norm"}
-    | {"linalg_norm", "linalg_vector_norm"}
-)
+#: Operations that return no negative number of numbers that are not.
 _MEANS = frozenset({"mean", "sum", "reduce_mean", "reduce_sum", "detach"})
 #: Operations on each element that have the name of a reduction in ONNX.
 _LARGER = frozenset({"max", "min"})
@@ -194,20 +190,23 @@ class _Unchanged(Pass):
             own: Bounds that they have without these.
         """
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
-        found += [own, (0.0 if self._is_never_negative(root) else -math.inf, math.inf)]
+        # Of a mean, what it is given says more than its range. Of others ``own`` has it, as it should count.
+        is_mean = self.kind(root) in _MEANS and self._is_never_negative(root)
+        found += [own, (0.0 if is_mean else -math.inf, math.inf)]
         return max(low for low, _ in found), min(high for _, high in found)
 
     def not_negative_by(self, row: int) -> list[int]:
         """Return the operation by which a row is never negative, in a list; empty if there is none."""
-        while self._is_never_negative(row) and self.kind(row) not in _NOT_NEGATIVE:
+        while self.kind(row) in _MEANS and self._is_never_negative(row):
             (row, *_) = self.operands(row)
-        return [row] if self._is_never_negative(row) else []
+        return [row] if self.kind(row) in NOT_NEGATIVE else []
 
     def _is_never_negative(self, row: int) -> bool:
         """Return whether an operation returns no negative number, whatever the inputs are."""
-        kind, operands = self.kind(row), self.operands(row)
-        is_mean = kind in _MEANS and bool(operands)
-        return kind in _NOT_NEGATIVE or (is_mean and all(map(self._is_never_negative, operands)))
+        operands = self.operands(row)
+        if self.kind(row) in _MEANS and operands:
+            return all(map(self._is_never_negative, operands))
+        return self.ranges.of(row)[0] >= 0
 
     def linear_from(self, root: int) -> float:
         """Return the number above which a softplus of beta 1 returns what it is given, as the pass states it.

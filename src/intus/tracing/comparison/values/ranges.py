@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from ....core.graph import INPUT, OP
 from ....core.vocabularies import common_types
-from ....core.vocabularies.families import AVERAGE_POOLS, DROPOUTS, MAX_POOLS, MOVES
+from ....core.vocabularies.families import (
+    AVERAGE_POOLS,
+    DRAWING,
+    DROPOUTS,
+    LIKE_FIRST,
+    MAX_POOLS,
+    MOVES,
+    NOT_NEGATIVE,
+)
 from .elements import plain
 from .settings import arguments, bounds, number_of
 
@@ -15,19 +23,16 @@ if TYPE_CHECKING:
     from ...results.trace import Trace
 
 _ANY = (-math.inf, math.inf)
-_NOT_NEGATIVE = (0.0, math.inf)
+_POSITIVE = (0.0, math.inf)
 #: The range of what operations return, by the names of PyTorch or ONNX.
 _RANGES = {
+    **dict.fromkeys(NOT_NEGATIVE, _POSITIVE),
     **dict.fromkeys(("sigmoid", "softmax", "softmin", "hardsigmoid", "hard_sigmoid"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "sin", "cos", "erf", "sign", "softsign", "cosine_similarity"), (-1.0, 1.0)),
     **dict.fromkeys(("log_softmax", "logsigmoid", "log_sigmoid"), (-math.inf, 0.0)),
-    **dict.fromkeys(("abs", "square", "squared_difference", "exp", "exp2", "softplus"), _NOT_NEGATIVE),
-    **dict.fromkeys(("sqrt", "rsqrt", "var", "std", "norm", "vector_norm"), _NOT_NEGATIVE),
-    **dict.fromkeys(("linalg_norm", "linalg_vector_norm", "reduce_l1", "reduce_l2"), _NOT_NEGATIVE),
-    **dict.fromkeys(("reduce_sum_square", "cdist", "var_mean", "std_mean"), _NOT_NEGATIVE),
 }
 #: Operations that return no number outside of the range of what they are given.
-_WITHIN = MOVES.union(DROPOUTS, MAX_POOLS, AVERAGE_POOLS) | {
+_WITHIN = MOVES.difference(LIKE_FIRST, DRAWING).union(DROPOUTS, MAX_POOLS, AVERAGE_POOLS) | {
     *("mean", "reduce_mean", "nanmean", "max", "min", "amax", "amin", "reduce_max", "reduce_min"),
     *("cummax", "cummin", "sort", "topk", "maximum", "minimum", "where", "masked_fill"),
     *("max_pool", "average_pool", "global_average_pool", "global_max_pool"),
@@ -38,9 +43,22 @@ _WITHIN = MOVES.union(DROPOUTS, MAX_POOLS, AVERAGE_POOLS) | {
 _GROWING = frozenset(
     ("add", "mul", "multiply", "div", "divide", "true_divide", "sum", "reduce_sum", "cumsum", "matmul", "pow")
 )
+#: Operations whose numbers are theirs alone, the same in every pass.
+_FIXED = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
 #: Operations that write a number of their own.
 _FILLING = frozenset(
-    ("pad", "where", "masked_fill", "fill", "scatter", "index_put", "constant_of_shape", "lerp", "setitem")
+    (
+        "pad",
+        "where",
+        "masked_fill",
+        "fill",
+        "scatter",
+        "index_fill",
+        "index_put",
+        "constant_of_shape",
+        "lerp",
+        "setitem",
+    )
 )
 
 
@@ -82,7 +100,7 @@ class Ranges:
         kind, parents = self._kinds[row], self.graph.parents(row)
         if self.graph.ops.kind[row] == INPUT:
             return _ANY
-        if not parents or row not in self._free:
+        if not parents or row not in self._free or kind in _FIXED:
             return self._of_values(row)
         given = [self.of(parent) for parent in parents]
         limits = bounds(self.graph, row)
@@ -100,9 +118,9 @@ class Ranges:
         is_even = kind == "pow" and len(constants) == 1 and constants[0] % 2 == 0
         is_square = kind in ("mul", "multiply") and self._is_square(row)
         if is_even or is_square:
-            return _NOT_NEGATIVE
+            return _POSITIVE
         if kind in _GROWING and min([low for low, _ in given] + constants) >= 0:
-            return _NOT_NEGATIVE
+            return _POSITIVE
         return _ANY
 
     def _is_square(self, row: int) -> bool:
