@@ -131,8 +131,8 @@ def _tridiagonal(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _scale(gram: Gram) -> np.ndarray:
     """Return the standard deviation of each feature, 1 for constant ones."""
-    variance = np.diag(gram.scatter()) / gram.n
-    squares = np.maximum(np.diag(gram.gram), gram.cancelled) / gram.n
+    variance = gram.variations() / gram.n
+    squares = np.maximum(gram.squares, gram.cancelled) / gram.n
     constant = variance <= 1e-12 * np.maximum(squares, 1e-300)
     return np.where(constant, 1.0, np.sqrt(np.maximum(variance, 1e-300)))
 
