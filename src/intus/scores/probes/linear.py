@@ -82,9 +82,10 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         start = statistics.once(("discriminant", target), lambda: discriminate(factor, sums))
         guess = fit(factor, sums, x[kept], codes[kept], start).predict(x[held])
     groups = places.cluster[held]
+    commonest = np.full_like(truth, sums.counts.argmax())
     return ClassifierResult(
         judge(truth, guess, groups),
-        judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
+        statistics.once(("majority", target), lambda: judge(truth, commonest, groups)),
         len(truth),
         joined(statistics.note, fitted_to, _unseen(sums, truth)),
     )

@@ -10,6 +10,7 @@ everything is computed in an orthonormal basis of them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +93,7 @@ class Factor(NamedTuple):
         return np.asarray(_lapack().dptsv(diagonal, self.beside, b)[2])
 
 
+@cache
 def _lapack() -> Any:
     return require("scipy.linalg", extra="server", why="to fit linear classifiers").lapack
 

@@ -24,7 +24,7 @@ from ...core.errors import InputError
 from ...core.notes import Facts, SomeClasses, joined, within
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import Classes, as_wide, id_table, label_array
-from ...storage.labels import needed_beside
+from ...storage.needed_labels import needed_beside
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
