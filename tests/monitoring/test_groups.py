@@ -66,7 +66,8 @@ def test_control_task_has_token_ids_as_types(tmp_path):
     tag = np.random.default_rng(1).integers(0, 2, 60)[tokens]
     labels = {"tag": tag, "odd item": np.arange(250) % 2}
     model = nn.Sequential(nn.Embedding(60, 64), nn.Linear(64, 64))
-    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
+    scores = "default,linear_selectivity"
+    with Server(no_token=True, database=tmp_path / "x.db", port=0, scores=scores) as server:
         at = server.host, server.port
         with probe(model, *at, run="tokens", probe_set=(tokens, labels)) as watch:
             watch.run_probe_set()
@@ -74,7 +75,25 @@ def test_control_task_has_token_ids_as_types(tmp_path):
         found = newest(server, "tokens")
     assert found["0", "linear_accuracy", "tag"]["value"] > 0.95
     assert abs(found["0", "linear_selectivity", "tag"]["value"]) <= 0.03
-    assert ("0", "linear_selectivity", "odd item") not in found  # no types, so it is not a default score
+    assert found["0", "linear_selectivity", "odd item"]["note"].startswith("no types were given")
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_types_that_the_script_gave_are_told_of_if_no_score_needs_them(tmp_path, given):
+    tokens = torch.randint(0, 30, (60, 4))
+    labels, third = {"tag": tokens % 2}, ({"types": tokens},) * given
+    with Server(no_token=True, database=tmp_path / "x.db", port=0) as server:
+        at = server.host, server.port
+        with probe(nn.Embedding(30, 4), *at, run="tokens", probe_set=(tokens, labels, *third)) as watch:
+            watch.run_probe_set()
+        assert register_targets(*at, name="half", targets=[0, 1], types=["a", "b"] if given else None)
+        assert flush(*at)
+        with urllib.request.urlopen(f"{server.page_url}api/notices", timeout=20) as answer:
+            notices = json.load(answer)["notices"]
+        assert "linear_selectivity" not in {score for _, score, _ in newest(server, "tokens")}
+    texts = [one["text"] for one in notices if one["code"] == "types_unused"]
+    assert len(texts) == given
+    assert all("target 'tag'" in text and "--scores default,linear_selectivity" in text for text in texts)
 
 
 def given(third, labels=None):

@@ -107,7 +107,8 @@ def test_labels_of_positions_and_items(tmp_path):
     ids = torch.tensor(rng.integers(0, 30, (120, 12)))
     tags = torch.where(torch.tensor(rng.random((120, 12)) < 0.2), -100, ids % 3)
     first = (ids[:, 0] > 14).tolist()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    scores = "default,linear_selectivity"
+    with Server(database=tmp_path / "x.db", port=0, scores=scores) as server:
         for choice in (False, True):
             given = (ids, {"tag": tags, "first": first})
             model = Tagger()

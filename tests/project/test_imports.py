@@ -225,6 +225,7 @@ def test_import_intus_is_light():
         ("import intus.serving.run", ["torch", "tensorflow", "jax"]),
         ("import intus.serving.http.app", ["torch", "tensorflow", "jax"]),
         ("import intus.scores", ["torch", "pandas", "sqlalchemy", "starlette"]),
+        ("import intus.serving.evaluation.scoring", ["torch", "pandas", "sqlalchemy", "starlette"]),
         ("import intus.backends", HEAVY),
         ("import intus.cli", HEAVY),
         ("import intus.engines, intus.serving.options", [*HEAVY, "numpy"]),

@@ -11,6 +11,7 @@ from score_help import fed, read, same
 from intus.core.errors import InputError
 from intus.scores import Scorer, names
 from intus.scores.registry import infos
+from intus.scores.statistics.labels import Classes, numbers
 from intus.scores.statistics.sample import Sample
 from intus.scores.statistics.split import GROUPS, HELD_OUT, places
 
@@ -197,3 +198,25 @@ def test_merge_of_too_many_classes_has_note():
     small = fed("linear_f1", x[:900], {"y": y[:900]}, np.arange(900))
     small.merge(fed("linear_f1", x[900:1800], {"y": y[900:1800]}, np.arange(900, 1800)))
     assert read(small, "linear_f1", "y").note == "too many different labels to be classes"
+
+
+def test_labels_of_objects_are_those_of_each_alone():
+    """Encode labels of several types, some of them missing, equal or NumPy's."""
+    labels = [1, "a", None, np.int64(1), True, 2.5, float("nan"), np.float32(2.5), np.str_("a"), False, 0]
+    column = np.empty(len(labels), dtype=object)
+    column[:] = labels
+    classes = Classes()
+    codes = classes.encode(column)
+    assert codes.dtype == np.int16
+    assert codes.tolist() == [0, 1, -1, 0, 0, 2, -1, 2, 1, 3, 3]
+    assert classes.in_order() == [1, "a", 2.5, False]
+    assert {type(label) for label in classes.in_order()} <= {int, str, float, bool}
+    with pytest.raises(InputError, match=r"A label must be a number, a string or a bool, got \[2\]\."):
+        Classes().encode(np.array([1, [2], 3], dtype=object))
+
+
+def test_numbers_of_objects():
+    column = np.array([1, None, True, 2.5, np.float32(0.5)], dtype=object)
+    np.testing.assert_array_equal(numbers(column), [1, np.nan, 1, 2.5, 0.5])
+    assert numbers(np.array([1, None, "2"], dtype=object)) is None
+    assert numbers(np.array([1, None, np.str_("2")], dtype=object)) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import subprocess
 import sys
 from dataclasses import fields
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server_help import Served
 from serving_help import record, target_of
 
 from intus.core.errors import InputError, ServeError
 from intus.serving.options import ServerOptions, add_options, choose
 from intus.serving.run import Server, _make_roles, serve
+from intus.storage.codec import encode_records
+from intus.storage.database import Database
 
 NAMES = [option.name for option in fields(ServerOptions)]
 
@@ -47,7 +51,7 @@ VALUES = {
     "fsync": st.booleans(),
     "no_token": st.just(False),
     "splits": st.integers(1, 50),
-    "scores": st.none() | st.sampled_from(["linear_f1", "linear_f1,mean"]),
+    "scores": st.none() | st.sampled_from(["linear_f1", "default, svm_f1"]),
 }
 
 
@@ -147,9 +151,64 @@ def test_server_computes_the_chosen_scores_alone(tmp_path):
     assert found.where(score="mean")["value"] == pytest.approx([rows.mean(dtype=np.float64)] * 2)
 
 
+def test_named_scores_are_computed_beside_the_default_ones(tmp_path):
+    """Compare servers in processes, as users start them: one with the default scores, one with more."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 50)
+    rows = (rng.normal(size=(100, 3)) + labels[:, None]).astype(np.float32)
+    target = {"name": "half", "targets": labels.tolist(), "client": "c"}
+    blocks = [
+        record(array=rows * (1 + layer), address=f"l{layer}", epoch=epoch, items=np.arange(100))
+        for epoch in (0, 1)
+        for layer in (0, 1)
+    ]
+    tables = []
+    for scores in (None, "svm_f1, default,svm_f1,linear_f1"):
+        path = tmp_path / f"{scores}.db"
+        with Served(tmp_path, database=path, scores=scores) as server:
+            assert server.ask("/targets", json.dumps(target).encode())[0] == 200
+            assert server.ask("/records", encode_records(blocks, {"client": "c", "seq": 0}))[0] == 200
+            assert server.flush() == (200, "")
+        with Database(path) as database:
+            found = database.points("r", "m")
+        keys = zip(*(found[key].tolist() for key in ("score", "address", "epoch", "target")), strict=True)
+        tables.append(list(zip(keys, found["value"].tolist(), strict=True)))
+    default, more = map(dict, tables)
+    assert [len(default), len(more)] == [len(table) for table in tables]  # each once
+    assert {"linear_f1", "cka_layer", "cka_epoch", "kmeans_mi"} <= {score for score, *_ in default}
+    assert default == pytest.approx({key: more[key] for key in default}, nan_ok=True)
+    assert [score for score, *_ in more.keys() - default.keys()] == ["svm_f1"] * 4
+
+
+@pytest.mark.parametrize("scores", [None, "linear_f1", "default,linear_selectivity"])
+def test_unused_types_of_a_script_are_told_of_once(tmp_path, scores):
+    roles = _make_roles(ServerOptions(database=tmp_path / "x.db", journal="memory", scores=scores))
+    facts = {"targets": [0, 1, 1], "types": [5, 6, 7]}
+    try:
+        roles.aggregator.put_target(target_of({"name": "ids", "client": "x", **facts}))  # token ids of inputs
+        for client, name in (("a", "tag"), ("a", "kind"), ("a", "tag"), ("b", "kind"), ("b", "tag")):
+            target = {"name": name, "client": client, "typed": True, **facts}
+            roles.aggregator.put_target(target_of(target))
+        notices = roles.frontend.database.notices()
+    finally:
+        roles.aggregator.close()
+    texts = [one["text"] for one in notices if one["code"] == "types_unused"]
+    if scores == "default,linear_selectivity":
+        assert not texts
+    else:
+        assert ["target 'tag'" in text for text in texts] == [
+            False,
+            True,
+        ]  # one for each script, newest first
+        assert all("--scores default,linear_selectivity" in text for text in texts)
+
+
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
+        ("default,linear_f2", r"There is no score 'linear_f2'\. Did you mean .*'linear_f1'"),
+        ("defaults", r"There is no score 'defaults'\. Did you mean 'default'"),
+        ("default,correlation", "'correlation' is one of single units, which inspect computes"),
         ("linear_f2", r"There is no score 'linear_f2'\. Did you mean .*'linear_f1'"),
         ("mean,correlation", "'correlation' is one of single units, which inspect computes"),
         ("svcca", "'svcca' compares layers of one model, which inspect does"),

@@ -50,8 +50,8 @@ def register_targets(
             number or a string. Items of a group are held out together, and intervals count groups, not items.
             Default: each item is a group of its own.
         types: What each label's row is an instance of, such as its word: ids of the shape of ``targets``.
-            ``linear_selectivity`` needs them, whose control task gives each type a random label. Default:
-            none.
+            ``linear_selectivity`` needs them, whose control task gives each type a random label; servers
+            compute it with ``--scores default,linear_selectivity``. Default: none.
         model_pattern: Regular expression for the names of models, in RE2 syntax (no lookarounds or
             back-references). All by default.
         layer_pattern: Regular expression for the addresses of layers. All by default.
@@ -84,7 +84,10 @@ def register_targets(
     for tap in list(sender.taps):
         tap.targets.check(target)
     during = sorted({tap.run for tap in list(sender.taps) if not tap.is_over})
-    job = queue_targets(sender, name, labels, groups=ids[0], types=ids[1], during=during, **patterns)
+    typed = types is not None
+    job = queue_targets(
+        sender, name, labels, groups=ids[0], types=ids[1], typed=typed, during=during, **patterns
+    )
     return sender.wait(job, ANSWER_S)
 
 
@@ -95,6 +98,7 @@ def queue_targets(
     *,
     groups: list[Any] | None = None,
     types: list[Any] | None = None,
+    typed: bool = False,
     model_pattern: str = ".*",
     layer_pattern: str = ".*",
     run_pattern: str = ".*",
@@ -111,6 +115,7 @@ def queue_targets(
         labels: The labels, from ``plain_labels``.
         groups: The ids of groups, from ``plain_ids``.
         types: The ids of types, from ``plain_ids``.
+        typed: Whether the script gave the types.
         model_pattern: Regular expression for the names of models.
         layer_pattern: Regular expression for the addresses of layers.
         run_pattern: Regular expression for the names of runs.
@@ -123,6 +128,7 @@ def queue_targets(
     sender.post()
     topic = json.dumps([name, model_pattern, layer_pattern, run_pattern, owner, sender.requests])
     ids: dict[str, Any] = {"groups": groups, "types": types, "exact": are_ragged(labels) or None}
+    ids["typed"] = typed or None
     ids["during"] = list(during) or None
     message = {
         "name": name,

@@ -288,6 +288,7 @@ def probe(
                 labels,
                 groups=checked_set.groups,
                 types=checked_set.types[of],
+                typed=checked_set.typed,
                 layer_pattern=checked_set.layers.get(of, ".*"),
                 owner=owner,
                 **patterns,

@@ -25,6 +25,7 @@ class ProbeSet(NamedTuple):
         labels: Labels by name, one per row of the whole batch.
         groups: The group of each row of the whole batch, or None.
         types: The types of the labels of each name, or None.
+        typed: Whether the caller gave the types; else they are token ids.
         layers: Regular expressions for the addresses of the layers that labels are meant for, by name.
         items: The ids of the rows of ``inputs``: their numbers in the whole batch.
         every: The number of calls of the model between two runs; None for once per epoch.
@@ -36,6 +37,7 @@ class ProbeSet(NamedTuple):
     labels: dict[str, list[Any]]
     groups: list[Any] | None
     types: dict[str, list[Any] | None]
+    typed: bool
     layers: dict[str, str]
     items: np.ndarray
     every: int | None
@@ -149,7 +151,7 @@ def check_probe_set(given: Any, every: Any, rows_of: Callable[[Any], int | None]
     groups = plain_ids("groups", ids.get("groups"), [None] * rows)
     types = _types_of(ids.get("types"), labels) if "types" in ids else _tokens_of(inputs, labels)
     layers = _layers_of(ids.get("layers", {}), labels)
-    return ProbeSet(inputs, labels, groups, types, layers, np.arange(rows), every)
+    return ProbeSet(inputs, labels, groups, types, "types" in ids, layers, np.arange(rows), every)
 
 
 def _layers_of(given: Any, labels: Mapping[str, Any]) -> dict[str, str]:

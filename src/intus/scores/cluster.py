@@ -107,7 +107,7 @@ def agreement(
     without = _in_pieces(near, leave_one_out(counts.tables, 0))
     least, most = (0, np.inf) if measure is mutual_information else (-np.inf, 1)
     low, high = np.clip(jackknife(np.asarray(value), without)[:2], least, most)
-    base = float(measure(counts.shuffled))
+    base = float(near(counts.shuffled))  # of the same sizes
     n = int(table.sum())
     return ScoreResult(name, value, target, -1, float(low), float(high), base, n, statistics.note)
 
@@ -175,6 +175,7 @@ def _kmeans(name: str, measure: Measure, statistics: Statistics, target: str) ->
 
 def k_means(x: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Return the clusters of k-means (rows,); fewer than ``count`` if there are fewer distinct rows."""
+    sklearn = require("sklearn", extra="server", why="to cluster behaviours")
     cluster = require("sklearn.cluster", extra="server", why="to cluster behaviours")
 
     def seeds(x: np.ndarray, count: int, random_state: Any) -> np.ndarray:
@@ -184,7 +185,8 @@ def k_means(x: np.ndarray, count: int, seed: int) -> np.ndarray:
 
     means = cluster.KMeans(_distinct(x, count), init=seeds, n_init=2, max_iter=100, random_state=seed)
     x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])  # a power of two: squares stay in range, digits the same
-    return np.asarray(means.fit_predict(x - x.mean(axis=0)))
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # a third of the time
+        return np.asarray(means.fit_predict(x - x.mean(axis=0)))
 
 
 def _distinct(x: np.ndarray, most: int) -> int:

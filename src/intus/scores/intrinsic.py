@@ -197,7 +197,7 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
     scatter, n = _scatter(statistics)
     value = NAN
     if n > 1 and np.isfinite(scatter).all() and np.trace(scatter) > 0:
-        if n < len(scatter):
+        if n <= len(scatter):
             scatter = _in_span(scatter)
         singular = np.sqrt(np.clip(np.linalg.eigvalsh(scatter), 0, None))
         share = singular / singular.sum()
@@ -209,25 +209,26 @@ def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:
 def _in_span(scatter: np.ndarray) -> np.ndarray:
     """Return a smaller matrix with the eigenvalues of a scatter that are not 0.
 
-    Of fewer rows than features most are 0, and would be found as rounding errors, whose square roots count.
+    If rows are no more than features some are 0, and would be found as rounding errors, whose square roots
+    count.
     """
     linalg = require("scipy.linalg", extra="server", why="to compute the rank of fewer rows than features")
     factor, _, rank, _ = linalg.lapack.dpstrf(scatter, lower=1)  # Cholesky with pivoting
-    columns = np.tril(factor)[:, :rank]
+    columns = np.tril(factor[:, :rank])
     return np.asarray(columns.T @ columns)
 
 
 def _scatter(statistics: Statistics) -> tuple[np.ndarray, int]:
     """Return the scatter of all rows, training and held out, and the number of rows.
 
+    Of few rows it is a smaller matrix with the same eigenvalues, other than 0.
     Statistics made where the model runs have no products of held-out rows if there are many rows.
     """
     moments = statistics.moments
     every = statistics.once(
         "every", lambda: moments.train.plus(moments.held) if moments.whole else moments.train
     )
-    even = slice(statistics.even)
-    return statistics.once("scatter", lambda: every.scatter()[even, even]), every.n
+    return statistics.once("scatter", lambda: every.reduced(statistics.even)), every.n
 
 
 def _covariance_result(name: str, value: float, n: int, statistics: Statistics) -> ScoreResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import logging
 import pickle
+from collections.abc import Iterable
 from dataclasses import fields as fields_of
 from functools import cache
 from importlib.metadata import entry_points
@@ -125,8 +126,8 @@ def names() -> list[str]:
     return sorted(_SCORES)
 
 
-def get(name: str) -> Score:
-    """Return the score of that name; raises InputError with the nearest names."""
+def get(name: str, others: Iterable[str] = ()) -> Score:
+    """Return the score of that name; raises InputError with the nearest names, also of ``others``."""
     name = _ALIASES.get(name, name)
     if name not in _SCORES:
         _load_entry_points()
@@ -138,7 +139,7 @@ def get(name: str) -> Score:
             raise InputError(
                 f"{name!r} compares two data points, which only servers have, beside their default scores."
             )
-        raise InputError(f"There is no score {name!r}. {did_you_mean(name, _SCORES)}")
+        raise InputError(f"There is no score {name!r}. {did_you_mean(name, [*others, *_SCORES])}")
     return _SCORES[name]
 
 

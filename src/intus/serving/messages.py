@@ -279,6 +279,11 @@ During = Annotated[
 ]
 
 
+Typed = Annotated[
+    bool, Meta(description="whether the script gave the types, and so expects the scores that need them")
+]
+
+
 class Patterns(Message):
     """A target's name, and patterns for the runs, models and layers that it applies to."""
 
@@ -299,6 +304,7 @@ class TargetRequest(Patterns, kw_only=True):
     targets: Labels
     groups: Groups = None
     types: Types = None
+    typed: Typed = False
     exact: Exact = False
     client: Client = ""
     during: During = []

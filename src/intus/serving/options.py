@@ -171,8 +171,8 @@ class ServerOptions:
     )
     scores: str | None = _option(
         None,
-        "names of the only scores to compute, separated by commas, such as linear_f1,nonfinite (default: all "
-        "of layers but expensive ones)",
+        "names of the scores to compute, separated by commas; 'default' stands for all of layers but "
+        "expensive ones, as in default,linear_selectivity (default: these alone)",
         metavar="NAMES",
         valid=_are_names,
         must_be="names of scores, separated by commas",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -514,6 +516,37 @@ def test_moments_with_large_mean():
     np.testing.assert_allclose(moments.train.scatter() / 4999, np.cov(x.T), rtol=1e-9, atol=1e-9)
     assert isinstance(moments.held, Gram)
     assert Sums(2, 3).totals.shape == (2, 3)
+
+
+@pytest.mark.parametrize("parts", [[7], [3, 4], [1, 5, 1], [9, 3], [3, 9], [2, 2, 30]])
+@pytest.mark.parametrize("read_between", [False, True])
+@pytest.mark.parametrize("merged", [False, True])
+def test_moments_of_few_rows_and_many_equal_numpy(parts, read_between, merged):
+    """Keep rows as they are while they are fewer than the eight features, whenever products are read."""
+    x = np.random.default_rng(0).normal(3, 1, size=(sum(parts), 8))
+    gram = Gram(8)
+    for part in np.split(x, np.cumsum(parts)[:-1]):
+        if merged:
+            other, gap = Gram(8), np.arange(8.0)
+            other.add(part - gap)
+            gram = gram.plus(other, gap)
+        else:
+            before = gram.copy()
+            gram.add(part)
+            assert before.n + len(part) == gram.n
+        if read_between:
+            assert gram.gram.shape == (8, 8)
+        gram = pickle.loads(pickle.dumps(gram))
+    centred = x - x.mean(axis=0)
+    close = partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-12)
+    close(gram.gram, x.T @ x)
+    close(gram.squares, (x**2).sum(axis=0))
+    close(gram.variations(), (centred**2).sum(axis=0))
+    close(gram.scatter(), centred.T @ centred)
+    values = np.linalg.svd(centred[:, :5], compute_uv=False) ** 2
+    found = np.sort(np.linalg.eigvalsh(gram.reduced(5)))[::-1]
+    close(found[: len(values)], values)
+    close(found[len(values) :], 0)
 
 
 def test_too_few_rows_to_hold_out():

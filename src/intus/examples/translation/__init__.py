@@ -4,9 +4,9 @@ A transformer translates sentences that a grammar makes (``grammar``), so that t
 entity of each word and the topic of each sentence are known exactly. Its encoder and decoder are scored on
 all three after every epoch: the plan of the paper on Vivisect. ``analysis`` puts the result into words.
 
-Start ``intus serve``, then run ``intus examples translation``. Afterwards
-``python -m intus.examples.translation runs.db``
-repeats the analysis of a database's newest run, and draws the curves.
+Start ``intus serve --scores default,linear_selectivity``, then run ``intus examples translation``.
+Afterwards ``python -m intus.examples.translation runs.db`` repeats the analysis of a database's newest run,
+and draws the curves.
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ def _computed(info: ScoreInfo, score: Score | None) -> str:
     if score is not None and score.per == "layers":
         return "by `inspect`, after the pass over the data"
     if score is not None:
-        return "" if score.default else "by `Scorer` and `inspect`, if named; not by servers: it is expensive"
+        by_servers = f", and by servers with `--scores default,{score.name}`" * (score.per != "unit")
+        return "" if score.default else f"by `Scorer` and `inspect`, if named{by_servers}: it is expensive"
     if info in RELATIONS:
         return "by servers, of two data points"
     return "together with " + next(f"`{one.name}`" for one in scores() if info in one.beside)

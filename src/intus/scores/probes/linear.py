@@ -45,6 +45,7 @@ class ClassifierResult(NamedTuple):
 #: and their classes, and the discriminant of these class sums.
 Method = Callable[[Factor, Sums, np.ndarray, np.ndarray, LinearClassifier], LinearClassifier]
 
+SELECTIVITY = "linear_selectivity"  #: the name of the score that needs types
 DRAWS = 5  #: random labellings of types that a target is compared with: each classifier learns some better
 
 METHODS: dict[str, Method] = {
@@ -81,9 +82,10 @@ def _outcome(statistics: Statistics, target: str, fit: Method) -> ClassifierResu
         start = statistics.once(("discriminant", target), lambda: discriminate(factor, sums))
         guess = fit(factor, sums, x[kept], codes[kept], start).predict(x[held])
     groups = places.cluster[held]
+    commonest = np.full_like(truth, sums.counts.argmax())
     return ClassifierResult(
         judge(truth, guess, groups),
-        judge(truth, np.full_like(truth, sums.counts.argmax()), groups),
+        statistics.once(("majority", target), lambda: judge(truth, commonest, groups)),
         len(truth),
         joined(statistics.note, fitted_to, _unseen(sums, truth)),
     )
@@ -189,7 +191,7 @@ def _why_not(statistics: Statistics, target: str, sums: Sums, held: int) -> str:
         return TOO_MANY
     if not statistics.width:
         return NO_FEATURES
-    if not np.isfinite(np.trace(statistics.moments.train.gram)):
+    if not np.isfinite(statistics.moments.train.squares.sum()):
         return HUGE
     present = int((sums.counts > 0).sum())
     if present < 2:
@@ -329,9 +331,10 @@ def _has_types(statistics: Statistics, target: str) -> bool:
 
 
 @score(
-    "linear_selectivity",
+    SELECTIVITY,
     *_NEEDS,
     per="target",
+    default=False,
     suits=_has_types,
     label="Linear probe, selectivity (accuracy above the control task)",
     formula=f"accuracy on the target minus the mean accuracy on {DRAWS} random labellings of types, all on "
@@ -355,19 +358,17 @@ def linear_selectivity(statistics: Statistics, target: str) -> Iterable[ScoreRes
     """
     found = outcome(statistics, target)
     if found.counts is None:
-        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=found.note)]
+        return [ScoreResult(SELECTIVITY, NAN, target, n=found.n, note=found.note)]
     if np.count_nonzero(statistics.moments.buckets.counts) == 1:
         note = joined(_ONE_TYPE, found.note)
-        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
+        return [ScoreResult(SELECTIVITY, NAN, target, n=found.n, note=note)]
     fakes = [control(statistics, target, draw) for draw in range(DRAWS)]
     if None in fakes:
         note = joined(_THINNED if statistics.thinned else _NO_TYPES, found.note)
-        return [ScoreResult("linear_selectivity", NAN, target, n=found.n, note=note)]
+        return [ScoreResult(SELECTIVITY, NAN, target, n=found.n, note=note)]
     gap = found.counts.above_mean([one for one in fakes if one], "accuracy")
     return [
-        ScoreResult(
-            "linear_selectivity", gap.value, target, -1, gap.low, gap.high, 0.0, found.n, found.note, gap.p
-        )
+        ScoreResult(SELECTIVITY, gap.value, target, -1, gap.low, gap.high, 0.0, found.n, found.note, gap.p)
     ]
 
 

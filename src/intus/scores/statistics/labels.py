@@ -58,8 +58,11 @@ class Classes:
             second = self._code(True) if labels.any() else MISSING
             return np.asarray(labels * CODE(second - first) + CODE(first))
         if labels.dtype == object:
-            values = [None if _is_null(value) else _plain(value) for value in labels.tolist()]
-            return np.array([self._code(value) for value in values], dtype=CODE)
+            values = labels.tolist()
+            found = {
+                value: MISSING if _is_null(value) else self._code(_plain(value)) for value in _once(values)
+            }
+            return np.fromiter(map(found.__getitem__, values), CODE, len(values))
         distinct, inverse = np.unique(labels, return_inverse=True)
         codes = [MISSING if _is_null(value) else self._code(value) for value in distinct.tolist()]
         return np.array(codes, dtype=CODE)[inverse.reshape(-1)]
@@ -130,12 +133,13 @@ def numbers(column: np.ndarray) -> np.ndarray | None:
     """Return the column as float64 with NaN for missing labels, or None if the labels are not numbers."""
     if column.dtype.kind in "fiub":
         return column.astype(np.float64)
-    if column.dtype == object and not any(isinstance(value, str) for value in column):
-        try:
-            return np.array([np.nan if value is None else value for value in column], dtype=np.float64)
-        except (TypeError, ValueError):
-            return None
-    return None
+    values = column.tolist()
+    if column.dtype != object or any(issubclass(kind, str) for kind in set(map(type, values))):
+        return None
+    try:
+        return np.array(values, dtype=np.float64)  # None is NaN
+    except (TypeError, ValueError):
+        return None
 
 
 def _column(values: Any) -> np.ndarray:
@@ -148,10 +152,18 @@ def _column(values: Any) -> np.ndarray:
     return np.array(values, dtype=object) if mixed else np.asarray(values)
 
 
+def _once(values: list[Any]) -> Iterable[Hashable]:
+    """Return each of the values once, in order of first appearance; raises InputError if one is no label."""
+    try:
+        return dict.fromkeys(values)
+    except TypeError:
+        wrong = next(value for value in values if not isinstance(value, Hashable))
+        raise InputError(f"A label must be a number, a string or a bool, got {wrong!r}.") from None
+
+
 def _plain(value: Any) -> Hashable:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(plain, Hashable):
-        raise InputError(f"A label must be a number, a string or a bool, got {plain!r}.")
+    """Return a label as Python's own number or string."""
+    plain: Hashable = value.item() if isinstance(value, np.generic) else value
     return plain
 
 

@@ -7,6 +7,8 @@ time, but for nearly collinear features it changes a classifier's score by some 
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from ...core.errors import require
@@ -22,49 +24,94 @@ BLOCK = 2048  #: rows multiplied at once; blocks of a few hundred rows take more
 class Gram:
     """Count, sum and sum of outer products of rows that are already shifted.
 
+    While there are fewer rows than features, the rows are kept, and multiplied only if their products are
+    read: what scores need of so few rows follows from smaller products.
+
     Attributes:
         n: The number of rows.
         total: Their sum, shape (features,).
-        gram: The sum of their outer products, shape (features, features).
         cancelled: The largest squares that cancelled in the diagonal of ``gram`` when moments were merged,
             shape (features,). What remains of them is rounding error, not variance.
     """
 
-    __slots__ = ("cancelled", "gram", "n", "total")
+    __slots__ = ("_gram", "_rows", "cancelled", "n", "total")
 
     def __init__(self, features: int) -> None:
         self.n = 0
         self.total = np.zeros(features)
-        self.gram = np.zeros((features, features))
         self.cancelled = np.zeros(features)
+        self._rows: list[np.ndarray] | None = []  # all rows, None if there are as many as features
+        self._gram: np.ndarray | None = None  # None until it is read, if the rows are known
+
+    @classmethod
+    def of(cls, n: int, total: np.ndarray, gram: np.ndarray) -> Gram:
+        """Return the moments of ``n`` rows with this sum and this sum of outer products."""
+        out = cls(len(total))
+        out.n, out.total, out._gram, out._rows = n, total, gram, None
+        return out
+
+    @property
+    def gram(self) -> np.ndarray:
+        """The sum of the outer products of the rows, shape (features, features). It is not to be changed."""
+        if self._gram is None:
+            rows = self._all_rows()
+            self._gram = rows.T @ rows
+        return self._gram
+
+    @property
+    def squares(self) -> np.ndarray:
+        """The diagonal of ``gram``."""
+        if self._gram is not None:
+            return np.diag(self._gram)
+        rows = self._all_rows()
+        return np.asarray(np.einsum("ij,ij->j", rows, rows))
+
+    def _all_rows(self) -> np.ndarray:
+        """Return the rows, if they are kept."""
+        return np.concatenate([np.empty((0, len(self.total))), *(self._rows or ())])
 
     def add(self, x: np.ndarray) -> None:
-        """Add rows (rows, features)."""
-        if len(x):
-            self.n += len(x)
-            self.total += x.sum(axis=0)
-            self.gram += x.T @ x
+        """Add rows (rows, features), which must not be changed any more."""
+        if not len(x):
+            return
+        self.n += len(x)
+        self.total = self.total + x.sum(axis=0)
+        if self._rows is not None:
+            self._rows, self._gram = [*self._rows, x], None
+            self._multiply_many()
+        else:
+            product = x.T @ x
+            self._gram = np.add(self.gram, product, out=product)
+
+    def _multiply_many(self) -> None:
+        """Keep the products of the rows in place of them, if these are as many as the features."""
+        if self._rows is not None and self.n >= len(self.total):
+            self._gram, self._rows = self.gram, None
 
     def plus(self, other: Gram, gap: np.ndarray | None = None) -> Gram:
         """Return the moments of the rows of both, with ``gap`` (features,) added to the rows of ``other``."""
-        out = self.copy()
-        out.n += other.n
-        out.total += other.total
-        out.gram += other.gram
-        out.cancelled = np.maximum(out.cancelled, other.cancelled)
-        if gap is not None and gap.any() and other.n:
-            cross = np.outer(gap, other.total)
-            out.gram += cross + cross.T + other.n * np.outer(gap, gap)
+        out = Gram(0)
+        out.n, out.total = self.n + other.n, self.total + other.total
+        out.cancelled = np.maximum(self.cancelled, other.cancelled)
+        if gap is not None and not (gap.any() and other.n):
+            gap = None
+        if self._rows is not None and other._rows is not None:
+            out._rows = [*self._rows, *(rows if gap is None else rows + gap for rows in other._rows)]
+        else:
+            out._rows, product = None, self.gram + other.gram
+            if gap is not None:
+                cross = np.outer(gap, other.total)
+                product += cross + cross.T + other.n * np.outer(gap, gap)
+            out._gram = product
+        if gap is not None:
             out.total += other.n * gap
             out.cancelled = np.maximum(out.cancelled, other.n * gap**2)
+        out._multiply_many()
         return out
 
     def copy(self) -> Gram:
-        """Return a copy that shares no memory."""
-        out = Gram(0)
-        out.n, out.total, out.gram = self.n, self.total.copy(), self.gram.copy()
-        out.cancelled = self.cancelled.copy()
-        return out
+        """Return a copy: what is added to it is not added here."""
+        return copy(self)
 
     def mean(self) -> np.ndarray:
         """Return the mean of the shifted rows, shape (features,)."""
@@ -72,7 +119,23 @@ class Gram:
 
     def scatter(self) -> np.ndarray:
         """Return the sum of outer products of the centred rows: n times the covariance."""
-        return self.gram - np.outer(self.total, self.mean())
+        product = np.outer(self.total, self.mean())
+        return np.asarray(np.subtract(self.gram, product, out=product))
+
+    def variations(self) -> np.ndarray:
+        """Return the diagonal of ``scatter()``."""
+        return np.asarray(self.squares - self.total * self.mean())
+
+    def reduced(self, features: int) -> np.ndarray:
+        """Return the scatter of the first features, or a smaller matrix with the same eigenvalues but for 0.
+
+        Of fewer rows than features that are the inner products of the centred rows.
+        """
+        part = slice(features)
+        if self._rows is None:
+            return np.asarray(self.scatter()[part, part])
+        rows = (self._all_rows() - self.mean())[:, part]
+        return np.asarray(rows @ rows.T)
 
 
 class Sums:

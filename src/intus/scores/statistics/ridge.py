@@ -10,6 +10,7 @@ everything is computed in an orthonormal basis of them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +93,7 @@ class Factor(NamedTuple):
         return np.asarray(_lapack().dptsv(diagonal, self.beside, b)[2])
 
 
+@cache
 def _lapack() -> Any:
     return require("scipy.linalg", extra="server", why="to fit linear classifiers").lapack
 
@@ -131,8 +133,8 @@ def _tridiagonal(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _scale(gram: Gram) -> np.ndarray:
     """Return the standard deviation of each feature, 1 for constant ones."""
-    variance = np.diag(gram.scatter()) / gram.n
-    squares = np.maximum(np.diag(gram.gram), gram.cancelled) / gram.n
+    variance = gram.variations() / gram.n
+    squares = np.maximum(gram.squares, gram.cancelled) / gram.n
     constant = variance <= 1e-12 * np.maximum(squares, 1e-300)
     return np.where(constant, 1.0, np.sqrt(np.maximum(variance, 1e-300)))
 

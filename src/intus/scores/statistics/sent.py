@@ -412,13 +412,11 @@ class _Part:
             own.add_sums(self.arrays[f"counts.{number}"], self.arrays[f"totals.{number}"])
 
     def _gram(self, number: int, n: int) -> Gram:
-        gram = Gram(0)
-        gram.n, gram.total = n, self.arrays[f"total.{number}"]
-        width = len(gram.total)
-        gram.gram, gram.cancelled = np.zeros((width, width)), np.zeros(width)
-        gram.gram[np.triu_indices(width)] = self.arrays[f"gram.{number}"]
-        gram.gram += np.triu(gram.gram, 1).T
-        return gram
+        total = self.arrays[f"total.{number}"]
+        gram = np.zeros((len(total), len(total)))
+        gram[np.triu_indices(len(total))] = self.arrays[f"gram.{number}"]
+        gram += np.triu(gram, 1).T
+        return Gram.of(n, total, gram)
 
 
 def _classes(labels: list[Any], overflowed: bool) -> Classes:

@@ -14,6 +14,7 @@ from ...core.errors import did_you_mean
 from ...core.findings import when
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
+from ...scores.probes.linear import SELECTIVITY
 from ..data_point import DataPoint, with_last
 from ..decoding import read
 from ..errors import AwayError, HeldError, fault
@@ -25,11 +26,14 @@ from .arrival_order import WITHDRAWN, ArrivalOrder, disproved, withdrawn
 from .late_targets import LateTargets
 from .relations import Relations
 from .scoring import (
+    DEFAULT,
     Evaluation,
     Measured,
     chosen,
     first_scores,
+    includes_default,
     infos_of,
+    leaves_out_selectivity,
     measure,
     measured_as,
     related,
@@ -125,7 +129,7 @@ class Evaluator:
 
     Args:
         frontend: The frontend, which stores scores, targets and notices.
-        scores: Names of scores, by default ``scoring.default_scores()``.
+        scores: Names of scores, as for ``scoring.chosen``.
         seed: Seed of the split, the sample and the shuffled labels.
         engine: The engine that computes scores, by default in this process.
         splits: Number of splits that classifiers are scored on.
@@ -144,7 +148,7 @@ class Evaluator:
         self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
         self._targets, self._late = KnownTargets(frontend), LateTargets()
-        self._relations = Relations(seed) if scores is None else None
+        self._relations = Relations(seed) if includes_default(scores) else None
         self._order = ArrivalOrder()
         self._noticed: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()  # around _noticed and _batches
@@ -223,6 +227,17 @@ class Evaluator:
             self._notify([Notice("target_replaced", text, "warning", target.run)])
         if is_new and (late := self._late.registered(target)):
             self._notify(late)
+        if target.typed and target.types is not None and leaves_out_selectivity(self.scores):
+            self._tell_of_types(target)
+
+    def _tell_of_types(self, target: Target) -> None:
+        """Say once for each script that no score needs the types that it gave."""
+        if self._first_time("", target.client, "types"):
+            text = (
+                f"No score that this server computes needs types, which target {target.name!r} has: "
+                f"start it with intus serve --scores {DEFAULT},{SELECTIVITY} for {SELECTIVITY} as well."
+            )
+            self._notify([Notice("types_unused", text, "warning", target.run)])
 
     def put_graph(self, run: str, model: str, blob: bytes) -> None:
         """Pass a graph on."""

@@ -21,6 +21,7 @@ from ...core.score_info import ScoreInfo
 from ...scores import Score, Scorer, ScoreResult, get, infos, names
 from ...scores.comparisons.similarity import Sketch, sketch
 from ...scores.multiple import depends_on_split, info_over_splits
+from ...scores.probes.linear import SELECTIVITY
 from ...scores.repeated import RepeatedScorer
 from ...scores.scorer import SAMPLE_BYTES
 from ...scores.statistics.sent import SENT, rank_of
@@ -82,6 +83,8 @@ class Evaluation:
     later: Results = field(default_factory=Results)
 
 
+#: Stands for the names of the scores that servers compute if none is chosen.
+DEFAULT = "default"
 _LAST_ALONE = "of the last recorded pass alone, since its rows are not known"
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
 #: A score without results, which makes the statistics keep the sample for comparing layers.
@@ -111,7 +114,7 @@ def evaluate(
     Args:
         point: The data point.
         targets: The targets; those that do not apply are ignored.
-        scores: Names of scores, by default ``default_scores()``.
+        scores: Names of scores, as for ``chosen``.
         seed: Seed of the split, the sample and the shuffled labels.
         splits: Number of splits that classifiers are scored on.
         relations: State of earlier data points, to add the scores that relate this one to them; None for
@@ -123,17 +126,34 @@ def evaluate(
 
 
 def chosen(scores: Sequence[str] | None) -> list[Score]:
-    """Return the scores of these names, by default ``default_scores()``."""
-    if scores is None:
-        return [get(name).by_default() for name in default_scores()]
-    found = [get(name) for name in scores]
-    for score in found:
+    """Return the scores of these names; "default" and None stand for ``default_scores()``.
+
+    A score that is named too is computed for every target, and not only for those that it suits.
+    """
+    named = {score.name: score for score in map(_named, scores or ()) if score is not None}
+    for score in named.values():
         if score.per == "layers":
             raise InputError(
                 f"The score {score.name!r} compares layers of one model, which inspect does. Servers compute "
                 "'cka_layer' and 'cka_epoch' beside their default scores, without being asked."
             )
-    return found
+    default = default_scores() if includes_default(scores) else []
+    return list(({name: get(name).by_default() for name in default} | named).values())
+
+
+def _named(name: str) -> Score | None:
+    """Return the score of that name; None for the default scores."""
+    return None if name == DEFAULT else get(name, [DEFAULT])
+
+
+def includes_default(scores: Sequence[str] | None) -> bool:
+    """Return whether the default scores are among those of these names."""
+    return scores is None or DEFAULT in scores
+
+
+def leaves_out_selectivity(scores: Sequence[str] | None) -> bool:
+    """Return whether the score that needs types is not among those of these names."""
+    return SELECTIVITY not in {score.name for score in chosen(scores)}
 
 
 def check_scores(names: Sequence[str] | None) -> None:

@@ -24,7 +24,7 @@ from ...core.errors import InputError
 from ...core.notes import Facts, SomeClasses, joined, within
 from ...core.record import OF_PROBE_SET, PROBE_SET_MODE, Record
 from ...scores.statistics.labels import Classes, as_wide, id_table, label_array
-from ...storage.labels import needed_beside
+from ...storage.needed_labels import needed_beside
 from ..data_point import DataPoint
 from ..decoding import read
 from ..errors import MisfitError
@@ -56,6 +56,7 @@ class Target:
         types: What each label's row is an instance of, int64 of the shape of ``labels``; None if unknown.
         lengths: The number of positions of each item, int64 of shape (items,), if the labels tell; else None.
         owner: The client that registered it.
+        typed: Whether the script gave the types, which are otherwise token ids, if there are any.
         registered: When it was registered, in seconds since 1970, by the clock of the aggregator, which also
             says when arrays came; 0 if it is not stated.
         waiting: No epoch waits whose last array came before that time; infinite if none waits.
@@ -79,6 +80,7 @@ class Target:
     types: np.ndarray | None = None
     lengths: np.ndarray | None = None
     owner: str = ""
+    typed: bool = False
     registered: float = 0.0
     waiting: float = math.inf
     moments: tuple[float, ...] | None = None
@@ -98,7 +100,8 @@ class Target:
         waiting = math.inf if request.waiting is None else request.waiting
         target = cls._of(request, request.client)
         moments = None if request.moments is None else tuple(request.moments)
-        return replace(target, registered=request.registered or 0.0, waiting=waiting, moments=moments)
+        target = replace(target, typed=request.typed, registered=request.registered or 0.0)
+        return replace(target, waiting=waiting, moments=moments)
 
     @classmethod
     def stored(cls, row: Mapping[str, Any]) -> Target:
@@ -139,6 +142,7 @@ class Target:
             targets=self._lists(self.labels),
             groups=None if self.groups is None else self.groups.tolist(),
             types=None if self.types is None else self._lists(self.types),
+            typed=self.typed,
             exact=self.lengths is not None,
             client=self.owner,
             during=list(self.during),
