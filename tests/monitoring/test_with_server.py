@@ -210,8 +210,10 @@ def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
             watch.run_probe_set()
         assert not watch.flush(timeout=100)
         assert time.monotonic() - began < 20
+        while watch.status()["waiting"]:  # the first refusal ends the flush, and what waits is refused soon
+            assert time.monotonic() - began < 60
         status = watch.status()
-        assert (status["server"], status["waiting"], status["sent"]) == ("refused", 0, 0)
+        assert (status["server"], status["sent"]) == ("refused", 0)
         assert "answers only who knows its token" in status["faults"][-1]
         assert len([line for line in caplog.messages if "token" in line]) == 1
         monkeypatch.delenv("INTUS_TOKEN")
