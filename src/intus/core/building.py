@@ -287,7 +287,8 @@ class GraphBuilder:
     def returns(self, row: int, scope: Sequence[Scope]) -> None:
         """State that the innermost call of ``scope`` returned a row, after those stated before.
 
-        A call without such a statement returned the rows inside of it that others outside read.
+        The row may be one that the call was given. A call without such a statement returned the rows inside
+        of it that others outside read.
         """
         self._exits.append((row, tuple(scope)))
 
@@ -437,11 +438,17 @@ class GraphBuilder:
         chains: list[list[int]] = []  # of every call: itself and those around it
         for number, call in enumerate(calls):
             chains.append([number, *(chains[call.parent] if call.parent >= 0 else ())])
+        paths = [
+            (self._scopes[call.rows[0]] or ())[: len(chain) - 1] if call.rows else ()
+            for call, chain in zip(calls, chains, strict=True)
+        ]
+        last = {path: number for number, path in enumerate(paths)}  # of a call in parts, the last
         stated: dict[tuple[int, int], None] = {}  # in order
         for row, scope in self._exits:
-            chain = chains[calls_of_rows[row]][::-1]
-            if len(chain) > len(scope):
-                stated[row, chain[len(scope)]] = None
+            around = chains[calls_of_rows[row]] if calls_of_rows[row] >= 0 else []
+            found = next((call for call in around if paths[call] == scope), last.get(scope, -1))
+            if found >= 0:
+                stated[row, found] = None
         known = {call for _, call in stated}
         read = set()
         for src, dst, _ in self._edges:

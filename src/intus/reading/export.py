@@ -231,6 +231,7 @@ class _Rows:
         self._arguments: dict[str, list[str]] = {}
         self._named: list[tuple[int, str]] = []
         self._memory: dict[str, Place] = {}
+        self._calls: dict[str, tuple[Scope, ...]] = {}  # the scope of each call of a module, by its name
         self._writes = Writes()
 
     def _expected(self, name: str) -> tuple[str, tuple[int | str, ...]]:
@@ -277,6 +278,7 @@ class _Rows:
         for one in self.expected:
             self._rows[one.name] = self._builder.input(one.name, *self._found(one.name))
         self._add(self._module["graph"], ())
+        self._return()
         for result, name in results_of(self._signature):
             sources, own = self._sources(name, ()), self._row(name, ())
             if own is not None:
@@ -342,9 +344,24 @@ class _Rows:
             self._memory[name] = place_of(memory, meta, nbytes((1,), self._meta(name)[1]))
         return self._memory[name]
 
+    def _return(self) -> None:
+        """State what the modules return whose signature the file has; of others it is not known."""
+        for entry in self._module.get("module_call_graph") or ():
+            scope = self._calls.get(entry["fqn"])
+            if scope is None or not entry.get("signature"):
+                continue
+            returned = [self._row(name, scope) for name in _names_in(entry["signature"]["outputs"])]
+            rows = [row for row in returned if row is not None]
+            for row in rows if len(rows) == len(returned) else ():
+                self._builder.returns(row, scope)
+
     def _add(self, graph: Mapping[str, Any], around: tuple[Scope, ...]) -> None:
         for node in graph["nodes"]:
             scope = (*around, *(one for one in self._stack(node) if one.address and one not in around))
+            for depth, one in enumerate(scope, 1):
+                self._calls.setdefault(
+                    f"{one.address}@{one.call}" if one.call else one.address, scope[:depth]
+                )
             check_depth(str(self._path), scope[-1].address if scope else "", len(scope))
             self._add_node(node, scope)
 

@@ -13,6 +13,7 @@ import operator
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cache, reduce
 from itertools import count
 from pathlib import Path
@@ -614,7 +615,24 @@ class _Rows:
         if values is not None and made in values.results:
             inside = self._evaluated(module, graph, values.calls.get(made, []), values.results[made])
         results = self._run(graph, given, scope, depth + 1, inside)
-        return [results[0] if len(results) == 1 else Many(tuple(results))]
+        result = results[0] if len(results) == 1 else Many(tuple(results))
+        if module.address != inner:
+            result = self._with_rows(result, scope)
+            for one in self._leaves(result):
+                if isinstance(one, Row):
+                    self._builder.returns(self._with_rows(one, scope).row, scope)
+        return [result]
+
+    def _with_rows(self, value: Any, scope: tuple[Scope, ...]) -> Any:
+        """Return what a module returns, with a row for each parameter that is not in a list or dict."""
+        if isinstance(value, Many):
+            return Many(tuple(self._with_rows(one, scope) for one in value.items))
+        if not isinstance(value, Row) or not value.param or value.row >= 0:
+            return value
+        row = self._builder.parameter(value.param, scope)
+        if self._call is not None:
+            self._values[row] = self._params[value.param].detach().clone()
+        return replace(value, row=row)
 
     def _condition(
         self,
@@ -824,7 +842,7 @@ class _Rows:
             for number, one in enumerate(found):
                 if isinstance(one, Row) and one.param:
                     params.append(one.param)
-                elif isinstance(one, Row):
+                if isinstance(one, Row) and (one.row >= 0 or not one.param):
                     is_part = isinstance(value, Many | Held) or len(found) > 1
                     argument = f"{place}.{number}" if is_part else str(place)
                     parents += [(row, argument) for row in self._sources(one)]
@@ -900,9 +918,9 @@ class _Rows:
         """
         rows = []
         for one in self._leaves(value):
-            if isinstance(one, Row) and one.param and not plain:
-                rows.append(self._builder.parameter(one.param, scope))
-            elif isinstance(one, Decided) or (isinstance(one, Row) and not one.param):
+            if isinstance(one, Row) and one.param and (plain or one.row < 0):
+                rows += [] if plain else [self._builder.parameter(one.param, scope)]
+            elif isinstance(one, Decided | Row):
                 rows += self._sources(one) if isinstance(one, Row) else [one.row]
             elif isinstance(one, Open) and plain:
                 rows += one.rows
@@ -944,6 +962,9 @@ class _NoRows:
         return self._next - 1
 
     buffer = constant = parameter = op
+
+    def returns(self, *_: Any) -> None:
+        """Forget which call returned a row."""
 
 
 def _bound(script: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

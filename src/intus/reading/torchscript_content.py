@@ -25,7 +25,7 @@ class Row:
 
     Attributes:
         row: The row.
-        param: The address of a parameter, which has no row.
+        param: The address of a parameter, which has a row only if a module returned it.
         base: If ``row`` wrote into the memory of a tensor: the row of the tensor.
     """
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import intus
 from intus.core.errors import CodecError, InputError
+from intus.core.nested import paths
 from intus.reading import bounds, read
 
 
@@ -507,3 +508,45 @@ def test_labels_of_operations_whose_name_begins_with_an_underscore(tmp_path):
     assert {"_softmax", "_log_softmax"} <= {op.type for op in trace.ops}
     for op in trace.ops:
         assert trace[op.label].row == trace[op.label.rpartition("_")[0]].row == op.row
+
+
+class Several(nn.Module):
+    """Returns what it computes in another order, and what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(4, 3), nn.Linear(4, 2), nn.LayerNorm(3)
+
+    def forward(self, x):
+        late = self.second(x).relu()
+        first = self.norm(self.first(x))
+        return first, {"late": late, "x": x, "rest": [first.softmax(-1)]}
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.several, self.after = nn.Linear(4, 4), Several(), nn.Linear(2, 4)
+
+    def forward(self, x):
+        first, found = self.several(self.before(x).relu())
+        again, others = self.several(self.after(found["late"]))
+        return found["rest"][0] * first + others["rest"][0] * again, found["x"] + others["x"], others["late"]
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning")  # of torch itself
+@pytest.mark.parametrize("is_decomposed", [False, True])
+def test_module_of_a_preserved_signature_is_what_it_returns_in_that_order(is_decomposed, tmp_path):
+    """A hook of the model in Python is the judge."""
+    torch.manual_seed(0)
+    net, x, returned = Twice().eval(), torch.randn(5, 4), []
+    hook = net.several.register_forward_hook(lambda *given: returned.append(given[2]))
+    net(x)
+    hook.remove()
+    program = torch.export.export(net, (x,), preserve_module_call_signature=("several",))
+    torch.export.save(program.run_decompositions() if is_decomposed else program, tmp_path / "net.pt2")
+    calls = intus.read(tmp_path / "net.pt2", x).modules["several"].calls
+    for call, result in zip(calls, returned, strict=True):
+        expected = [value.detach() for _, value in paths(result, torch.Tensor)]
+        for op, value in zip(call.outputs, expected, strict=True):
+            assert np.allclose(op.value, value, atol=1e-6)

@@ -1,5 +1,8 @@
 """Models compiled by torch.jit: their graph with modules, and the values that torch computes."""
 
+import importlib.util
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +10,7 @@ from torch import nn
 
 import intus
 from intus.core.errors import AddressError
+from intus.core.nested import paths
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*torch.jit.*is deprecated", "ignore::torch.jit.TracerWarning"
@@ -236,3 +240,135 @@ def test_compiled_functions_are_operations():
     traced = intus.trace(torch.jit.trace(lambda x: x.sin() + 1, x), x)
     assert traced.outputs[0].parents[0].parents == [traced.inputs[0]]
     assert torch.equal(traced.outputs[0].value, x.sin() + 1)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.inner = kind(6, 5, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x):
+        y, h = self.inner(x)
+        return y[:, -1], h
+
+
+class Attentive(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x):
+        y, weights = self.inner(x, x, x)
+        return y[:, -1], weights
+
+
+#: A module that returns several tensors, in an order other than they are made in, and one that uses them.
+_SOURCE = """
+from typing import Dict, List, Tuple
+import torch
+from torch import Tensor, nn
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.linear = nn.Parameter(torch.randn(3, 4)), nn.Linear(4, 4)
+        self.register_buffer("running", torch.randn(3, 4))
+
+    def forward(self, x: Tensor) -> {type}:
+        weight, running = self.weight, self.running
+        {made}
+        return {returned}
+
+class Middle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x: Tensor) -> {type}:
+        return self.inner(x)
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.middle = Middle()
+
+    def forward(self, x: Tensor):
+        found = self.middle(x.sin())
+        return {used}
+"""
+
+
+def source_of(seed):
+    """Return the source of a model whose modules return several tensors."""
+    rng = random.Random(seed)
+    ways = ["x.exp()", "self.linear(x)", "x * 3", "x.tanh()", "x - 2"]
+    rng.shuffle(ways)
+    made = "; ".join(f"y{number} = {way}" for number, way in enumerate(ways[: rng.randint(2, 5)]))
+    names = [one.split(" = ")[0] for one in made.split("; ")]
+    names += rng.sample(["x", "weight", "running"], rng.randint(0, 1))
+    rng.shuffle(names)
+    kind = rng.choice(["tuple", "nested", "list", "dict"])
+    tensors = ", ".join(["Tensor"] * len(names))
+    if kind == "dict":
+        type_, returned = "Dict[str, Tensor]", ", ".join(f'"{name}": {name}' for name in names)
+        returned, used = f"{{{returned}}}", [f'found["{name}"]' for name in names]
+    elif kind == "nested":
+        type_ = f"Tuple[Tuple[{', '.join(['Tensor'] * (len(names) - 1))}], Tensor]"
+        returned = f"({', '.join(names[:-1])},), {names[-1]}"
+        used = [f"found[0][{place}]" for place in range(len(names) - 1)] + ["found[1]"]
+    else:
+        type_ = "List[Tensor]" if kind == "list" else f"Tuple[{tensors}]"
+        returned = f"[{', '.join(names)}]" if kind == "list" else ", ".join(names)
+        used = [f"found[{place}]" for place in range(len(names))]
+    rng.shuffle(used)
+    used = ", ".join(f"{one} * {number + 2}" for number, one in enumerate(used))
+    return _SOURCE.format(type=type_, made=made, returned=returned, used=used)
+
+
+def generated(seed, folder):
+    """Return a generated model; torch.jit reads its source from a file."""
+    path = folder / "generated.py"
+    path.write_text(source_of(seed))
+    spec = importlib.util.spec_from_file_location(f"generated_{seed}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Model()
+
+
+RETURNING = {
+    "gru": lambda _: Recurrent(nn.GRU),
+    "rnn": lambda _: Recurrent(nn.RNN),
+    "lstm": lambda _: Recurrent(nn.LSTM),
+    "attention": lambda _: Attentive(),
+    **{f"generated {seed}": lambda folder, seed=seed: generated(seed, folder) for seed in range(16)},
+}
+
+
+@pytest.mark.parametrize("name", RETURNING)
+def test_module_is_what_it_returns_in_the_order_of_its_return(name, tmp_path):
+    """A hook of the model in Python is the judge."""
+    torch.manual_seed(0)
+    net = RETURNING[name](tmp_path).eval()
+    x = torch.randn(2, 3, 4) if name.startswith("generated") else torch.randn(2, 9, 6)
+    returned = {}
+    for address, module in net.named_modules():
+        if address in ("inner", "middle", "middle.inner"):
+            module.register_forward_hook(lambda *given, address=address: returned.update({address: given[2]}))
+    net(x)
+    for module in net.modules():
+        module._forward_hooks.clear()
+    script = torch.jit.script(net)
+    traced, python = intus.trace(script, x), intus.trace(net, x)
+    torch.jit.save(script, tmp_path / "script.pt")
+    read = intus.read(tmp_path / "script.pt")
+    for address, result in returned.items():
+        expected = [value for _, value in paths(result, torch.Tensor)]
+        outputs = traced.modules[address].calls[0].outputs
+        for ours, theirs in zip(outputs, expected, strict=True):
+            assert not ours.saved or np.allclose(ours.value, theirs, atol=1e-6)
+        assert outputs[0].saved or name == "attention"  # which has conditions on shapes
+        if outputs[0].saved:
+            unit = f"{address}[0@-1]"
+            assert np.allclose(traced.value(unit), python.value(unit), atol=1e-6)
+        labels = [[op.label for op in one.modules[address].calls[0].outputs] for one in (traced, read)]
+        assert labels[0] == labels[1] or name == "attention"  # the file has branches for either dtype

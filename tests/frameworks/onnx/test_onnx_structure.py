@@ -147,6 +147,32 @@ def test_functions_are_modules(tmp_path):
     assert [values[graph.rows(name)[0]][0] for name in ("both.first", "both.second", "both")] == [2, 6, 6]
 
 
+def test_function_is_what_it_returns_in_the_order_of_its_outputs(tmp_path):
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("my", 1)]
+    body = [helper.make_node("Neg", ["a"], ["late"]), helper.make_node("Exp", ["a"], ["first"])]
+    inner = helper.make_function("my", "Pair", ["a"], ["first", "late"], body, opsets)
+    body = [helper.make_node("Pair", ["a"], ["b", "c"], domain="my", name="pair")]
+    outer = helper.make_function("my", "Around", ["a"], ["b", "c"], body, opsets)
+    nodes = [
+        helper.make_node("Around", ["x"], ["p", "q"], domain="my", name="around"),
+        helper.make_node("Mul", ["q", "p"], ["y"]),
+    ]
+    path = save(
+        tmp_path / "net.onnx",
+        nodes,
+        [vector("x")],
+        [vector("y")],
+        opsets=(("", 20), ("my", 1)),
+        functions=[inner, outer],
+    )
+    x = np.array([1, -2], np.float32)
+    graph, values, *_ = read(path, (x,))
+    for name in ("around", "around.pair"):
+        first, late = (values[row] for row in graph.rows(name))
+        assert np.allclose(first, np.exp(x))
+        assert np.array_equal(late, -x)
+
+
 def test_functions_that_call_each_other(tmp_path):
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("my", 1)]
     circle = [

@@ -254,6 +254,52 @@ def test_parameters_are_known_by_the_names_of_the_other_framework(normed):
     assert "bn.weight of a and bn.gamma of b differ by 0.091 of their norm" in str(table)
 
 
+class Whole(nn.Module):
+    """A layer that is given what a function makes of whole numbers."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.function, self.fc = function, nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.fc(self.function(x))
+
+
+#: Functions that return whole numbers as they are, and others for those that are rounded otherwise.
+STEPS = {
+    "floor": torch.floor,
+    "trunc": torch.trunc,
+    "long": lambda x: x.long().float(),
+    "bound": lambda x: torch.where(x >= 2.0, x, x.new_tensor(2.0)),
+    "maximum": lambda x: x * (x <= x.amax(-1, keepdim=True)),
+    "remainder": lambda x: x - torch.remainder(x, 1.0),
+}
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01, -1.0, 50.0])
+@pytest.mark.parametrize("name", STEPS)
+def test_no_rounding_is_assumed_of_numbers_that_are_exact(name, factor):
+    """The numbers are the same in both passes: a function that would jump if they were rounded does not."""
+    net = Whole(STEPS[name])
+    x = torch.tensor(np.random.default_rng(0).integers(2, 9, (5, 6))).float()
+    assert torch.equal(net(x), net.fc(x))
+    twin = object.__new__(Twin)
+    twin.builder, twin.values, twin.state = GraphBuilder("Twin"), {}, {}
+    twin.row = twin.put(twin.builder.input("x", x.shape, "float32"), x.numpy())
+    weight = net.fc.weight.detach().numpy().copy()
+    weight[:, 0] *= factor
+    state = {"fc.weight": weight, "fc.bias": net.fc.bias.detach().numpy()}
+    for key, value in state.items():
+        twin.put_param(key, value)
+    twin.linear("fc", state)
+    twin.put(twin.builder.output("y", twin.row), twin.values[twin.row])
+    own, other = intus.trace(net, x), twin.trace()
+    for table in (compare(own, other), compare(other, own)):
+        assert "amplified" not in str(table)
+        assert (table.attrs["first"] or {"module": ""})["module"] == ("" if factor == 1.0 else "fc"), table
+
+
 #: The columns of each side.
 SIDES = ("nan", "shape", "dtype", "module")
 

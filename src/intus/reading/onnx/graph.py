@@ -44,7 +44,7 @@ def build(
 
 class _Rows:
     def __init__(self, inlined: Inlined, path: Path, values: Mapping[str, np.ndarray]) -> None:
-        self._onnx, self._scopes, self._inside = inlined
+        self._onnx, self._scopes, self._inside, self._returned = inlined
         self._path, self._values = path, values
         self._builder = GraphBuilder(path.name, model_class(self._onnx.graph.node))
         self._known = _types(self._onnx)
@@ -67,6 +67,9 @@ class _Rows:
         for value in graph.input:
             self._rows[value.name] = self._builder.input(value.name, *self._meta(value.name))
         self._add_nodes(graph.node)
+        for name, scope in self._returned:
+            if name in self._rows:
+                self._builder.returns(self._rows[name], scope)
         for value in graph.output:
             row = self._row(value.name, ())
             if row is not None:

@@ -31,11 +31,14 @@ class Inlined(NamedTuple):
         scopes: The module calls around each node, by the node's name.
         inside: The module calls around each nested graph, by the name of the node and the attribute. The last
             two are the operation that the graph belongs to, and the graph.
+        returned: The tensors that each call of a function returned, in its order, with the module calls
+            around them, of which that of the function is the last.
     """
 
     model: onnx.ModelProto
     scopes: dict[str, tuple[Scope, ...]]
     inside: dict[tuple[str, str], tuple[Scope, ...]]
+    returned: list[tuple[str, tuple[Scope, ...]]]
 
 
 def inline(model: onnx.ModelProto, path: Path) -> Inlined:
@@ -56,7 +59,7 @@ def inline(model: onnx.ModelProto, path: Path) -> Inlined:
     del result.functions[:]
     del result.graph.node[:]
     result.graph.node.extend(nodes)
-    return Inlined(result, inliner.scopes, inliner.inside)
+    return Inlined(result, inliner.scopes, inliner.inside, inliner.returned)
 
 
 def nested(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
@@ -155,6 +158,7 @@ class _Inliner:
         self._owners = {tensor.name.rpartition(".")[0] for tensor in model.graph.initializer}
         self.scopes: dict[str, tuple[Scope, ...]] = {}
         self.inside: dict[tuple[str, str], tuple[Scope, ...]] = {}
+        self.returned: list[tuple[str, tuple[Scope, ...]]] = []
 
     def nodes(
         self,
@@ -212,6 +216,7 @@ class _Inliner:
         names |= _defined(function.node, prefix)
         names |= ((name, out) for name, out in zip(function.output, call.output, strict=False) if out)
         given = {one.name: one for one in (*function.attribute_proto, *call.attribute)}
+        self.returned += [(name, around) for name in call.output if name]
         return self.nodes(function.node, names, around, prefix, given, depth + 1)
 
     def _body(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ....core.graph import OP, OUTPUT
 from ...capture.invocation import Invocation
 from ...capture.saving.store import for_replay
 from ...replaying.call_inputs import CallInputs
-from ...replaying.replay import Replays, run_call, unrecorded
+from ...replaying.replay import Replays, UnprovenError, run_call, unrecorded
 from ..values.differences import difference, rounding
 from ..values.elements import Elements, plain
 
@@ -32,11 +32,17 @@ def undisturbed() -> ExitStack:
 
 
 class Calls:
-    """The calls of a trace that can be run again."""
+    """The calls of a trace that can be run again.
+
+    Attributes:
+        graph: The graph of the trace.
+        replays: The calls.
+        inputs: The arguments of the calls, from the values of the trace.
+    """
 
     def __init__(self, trace: Trace, replays: Replays) -> None:
         self.graph, self.replays = trace.graph, replays
-        self._inputs = CallInputs(self.graph, replays, for_replay(trace.values), trace.why_not_stored)
+        self.inputs = CallInputs(self.graph, replays, for_replay(trace.values), trace.why_not_stored)
 
     def call(self, row: int) -> Invocation | None:
         """Return the call that returned the row; None if there is none."""
@@ -50,7 +56,7 @@ class Calls:
     def arguments(self, row: int, call: Invocation) -> dict[str, Tensor]:
         """Return the tensors that a call received, by the name of the argument."""
         return {
-            self.graph.args[tensor_arg.arg]: self._inputs.argument(tensor_arg, row)
+            self.graph.args[tensor_arg.arg]: self.inputs.argument(tensor_arg, row)
             for tensor_arg in call.tensor_args
         }
 
@@ -58,40 +64,147 @@ class Calls:
         """Run a call on these tensors and return what corresponds to the row."""
         return plain(run_call(call, given)[max(int(self.graph.ops.output[row]), 0)])
 
-    def computed(self, rows: Sequence[int], given: Mapping[int, Any], dtype: str = "") -> Elements | None:
+    def computed(
+        self,
+        rows: Sequence[int],
+        given: Mapping[int, Any],
+        dtype: str = "",
+        otherwise: Callable[[Tensor], Tensor] | None = None,
+        unrounded: Set[int] = frozenset(),
+    ) -> Elements | None:
         """Run operations one after another, and return the result of the last.
 
         Args:
             rows: Their rows, in order of execution.
             given: Arrays for the rows that they begin at.
             dtype: The dtype that all floats are computed in; ``""`` for their own.
+            otherwise: Rounds numbers otherwise; None to leave them as they are. Numbers that are the same in
+                both passes were not rounded, and reach an operation that rounds nothing as they are.
+            unrounded: The rows of the operations that round nothing, as ``unrounded`` returns them.
 
         Returns:
             The result; None if they cannot be run so.
         """
-        inputs, returned = copy(self._inputs), dict[int, list[Tensor]]()
-        own, inputs.values = self._inputs.values, dict[int, Tensor]()
+        run = _Run(self, dtype, otherwise, unrounded)
         try:
             for row, value in given.items():
-                inputs.values[row] = _in(_tensor(value).to(own[row].device, own[row].dtype), dtype)
+                run.begin(row, value)
             for row in rows:
                 if self.graph.ops.kind[row] == OUTPUT:
-                    return plain(inputs.output(row))
-                event = int(self.graph.ops.event[row])
-                if event not in returned:
-                    if (call := self.replays.call(event)) is None:
-                        return None
-                    for parent in self.graph.parents(row):
-                        if parent not in inputs.values and self.graph.ops.kind[parent] != OP:  # a buffer
-                            inputs.values[parent] = _in(own[parent], dtype)
-                    tensors = [inputs.argument(tensor_arg, row) for tensor_arg in call.tensor_args]
-                    cast = {id(t): _in(t, dtype) for t in tensors}  # one object remains one
-                    returned[event] = run_call(call, [cast[id(t)] for t in tensors])
-                output = returned[event][max(int(self.graph.ops.output[row]), 0)]
-                inputs.values[row] = _in(output, dtype)
+                    return plain(run.inputs.output(row))
+                run.add(row, run.called(row))
         except Exception:  # a missing value or kernel, a shape or dtype that does not fit
             return None
-        return plain(inputs.values[rows[-1]])
+        return plain(run.values[rows[-1]])
+
+    def unrounded(self, rows: Sequence[int], given: Mapping[int, Any], dtype: str = "") -> set[int]:
+        """Return the rows of the operations that round nothing: they return the same in float64.
+
+        They move, choose, compare or count what they are given, and no other way to compute that rounds.
+
+        Args:
+            rows: The rows of operations, in order of execution.
+            given: Arrays for the rows that they begin at.
+            dtype: The dtype that all floats are computed in; ``""`` for their own.
+        """
+        run, rounding_calls = _Run(self, dtype), set[int]()
+        try:
+            for row, value in given.items():
+                run.begin(row, value)
+            for row in rows:
+                if self.graph.ops.kind[row] == OP:
+                    result, finer = run.called(row), run.called(row, "float64")
+                    if not _are_same(plain(result), plain(finer)):
+                        rounding_calls.add(int(self.graph.ops.event[row]))
+                    run.add(row, result)
+        except Exception:  # as in ``computed``
+            return set()
+        return {row for row in rows if int(self.graph.ops.event[row]) not in rounding_calls}
+
+
+class _Run:
+    """One run of operations of a trace on other numbers.
+
+    Args:
+        calls: The calls of the trace.
+        dtype: The dtype that all floats are computed in; ``""`` for their own.
+        otherwise: Rounds numbers otherwise; None to leave them as they are.
+        unrounded: The rows of the operations that round nothing.
+
+    Attributes:
+        values: The values so far, as operations that round nothing take them.
+        inputs: The arguments of calls, from these.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        dtype: str,
+        otherwise: Callable[[Tensor], Tensor] | None = None,
+        unrounded: Set[int] = frozenset(),
+    ) -> None:
+        self._calls, self._dtype, self._unrounded = calls, dtype, unrounded
+        self._otherwise, self._own = otherwise, calls.inputs.values
+        self.values, others = dict[int, Tensor](), dict[int, Tensor]()
+        self.inputs, self._rounded, self._others = copy(calls.inputs), copy(calls.inputs), others
+        self.inputs.values, self._rounded.values = self.values, others
+        self._exact = set[int]()
+        self._returned: dict[tuple[int, str], list[Tensor]] = {}
+
+    def begin(self, row: int, value: Any) -> None:
+        """Set an array as the value of a row that operations begin at."""
+        own = self._own[row]
+        t = _tensor(value)
+        if t.is_floating_point() and not (own.is_floating_point() or own.is_complex()):
+            t = t.round()  # such as ids that the other pass has as floats
+        t = _in(t.to(own.device, own.dtype), self._dtype)
+        if self._otherwise is None or _are_same(plain(own), plain(value)):
+            self._set_exact(row, t)
+        else:
+            self.values[row] = self._others[row] = self._otherwise(t)
+
+    def add(self, row: int, t: Tensor) -> None:
+        """Set what an operation returned."""
+        if row in self._unrounded and self._exact.issuperset(self._calls.graph.parents(row)):
+            self._set_exact(row, t)
+        else:
+            self.values[row] = self._others[row] = t
+
+    def called(self, row: int, dtype: str = "") -> Tensor:
+        """Run the call that returned a row, once for all that it returned.
+
+        Args:
+            row: The row.
+            dtype: The dtype that all floats are computed in; ``""`` for that of the run.
+        """
+        graph, dtype = self._calls.graph, dtype or self._dtype
+        key = int(graph.ops.event[row]), dtype
+        if key not in self._returned:
+            if (call := self._calls.call(row)) is None:
+                raise UnprovenError(f"{graph.label(row)} has no call")
+            for parent in graph.parents(row):
+                if parent not in self.values and graph.ops.kind[parent] != OP:  # a buffer
+                    self._exact.add(parent)
+                    t = _in(self._own[parent], self._dtype)
+                    self.values[parent] = self._others[parent] = t
+            inputs = self.inputs if row in self._unrounded else self._rounded
+            tensors = [inputs.argument(tensor_arg, row) for tensor_arg in call.tensor_args]
+            cast = {id(t): _in(t, dtype) for t in tensors}  # one object remains one
+            self._returned[key] = run_call(call, [cast[id(t)] for t in tensors])
+        output = self._returned[key][max(int(graph.ops.output[row]), 0)]
+        return _in(output, dtype)
+
+    def _set_exact(self, row: int, t: Tensor) -> None:
+        """Set a value that only an operation that rounds something takes rounded otherwise."""
+        self._exact.add(row)
+        self.values[row], self._others[row] = t, self._otherwise(t) if self._otherwise else t
+
+
+def _are_same(x: Elements | None, y: Elements | None) -> bool:
+    """Return whether two values are the same numbers, of whatever dtype."""
+    if x is None or y is None or x.array.shape != y.array.shape:
+        return False
+    return difference(x, y).fraction_different == 0
 
 
 def _tensor(value: Any) -> Tensor:

@@ -159,8 +159,8 @@ def _judge_values(
         pair.is_source = pair.proven or (makes_it and not inherited)
         pair.is_explained = not pair.is_source and not (beyond and inherited)
     pair.verdict = CLOSE if pair.is_explained else DIFFERS
-    if pair.is_explained:
-        pair.rounding_error = max(pair.rounding_error, found.relative)
+    if pair.is_explained:  # the same numbers in another dtype are exact
+        pair.rounding_error = max(pair.rounding_error, found.relative) if found.fraction_different else 0.0
 
 
 def _have_other_types(pairs: Pairs, pair: Pair) -> bool:

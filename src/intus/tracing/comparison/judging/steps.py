@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ..values.differences import (
 )
 from ..values.elements import Elements, eps_of
 from .crossing import Calls
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: How many times as much as the model a file may lose to rounding, whose kernels add in another order.
 _WORSE = 4.0
@@ -79,34 +82,39 @@ class Step(NamedTuple):
 class _Rounded:
     """Results of operations that are given numbers which are rounded otherwise.
 
+    Numbers that are the same in both passes were not rounded: only operations that round themselves take
+    others for them, as another way to compute the same would. So no rounding makes an ``embedding`` of the
+    same ids another.
+
     Args:
-        run: Runs them in float64.
+        calls: The calls of the model.
+        rows: The rows of the operations.
         given: What they are given.
-        eps: The distance from 1 to the next number of the precision it is rounded to.
+        dtype: The dtype that the model's floats are rounded to; ``""`` for their own.
+        eps: The distance from 1 to the next number of the precision that numbers are rounded to.
     """
 
     def __init__(
-        self,
-        run: Callable[[Mapping[int, np.ndarray]], Elements | None],
-        given: Mapping[int, np.ndarray],
-        eps: float,
+        self, calls: Calls, rows: Sequence[int], given: Mapping[int, np.ndarray], dtype: str, eps: float
     ) -> None:
-        self._run, self._given, self._eps = run, given, eps
+        self._calls, self._rows, self._given, self._dtype, self._eps = calls, rows, given, dtype, eps
 
     @cached_property
     def _results(self) -> list[Elements]:
         signs = np.random.default_rng(0)
-        found = []
-        for _ in range(_ROUNDED):
-            rounded = {
-                row: one * (1 + self._eps * signs.choice((-1.0, 1.0), one.shape))
-                if one.dtype.kind == "f"
-                else one
-                for row, one in self._given.items()
-            }
-            result = self._run(rounded)
-            found += [] if result is None else [result]
-        return found
+
+        def otherwise(t: Tensor) -> Tensor:
+            if not t.is_floating_point():
+                return t
+            sign = signs.choice((-1.0, 1.0), tuple(t.shape))
+            return t * (1 + self._eps * t.new_tensor(sign))
+
+        unrounded = self._calls.unrounded(self._rows, self._given, self._dtype)
+        results = (
+            self._calls.computed(self._rows, self._given, "float64", otherwise, unrounded)
+            for _ in range(_ROUNDED)
+        )
+        return [result for result in results if result is not None]
 
     def apart(self, exact: Elements, relative: _Relative) -> float:
         """Return the relative difference that the rounding makes to a result."""
@@ -154,7 +162,8 @@ class Steps:
         own, other = self._dtype(self._calls.graph, region.rows), self._dtype(self._b, region.others)
         eps = max(eps_of(own), eps_of(other))
         rounding = ROUNDINGS * eps
-        result = self._calls.computed(region.rows, arrays, other if eps_of(other) > eps_of(own) else "")
+        dtype = other if eps_of(other) > eps_of(own) else ""
+        result = self._calls.computed(region.rows, arrays, dtype)
         if result is None or result.array.shape != y.array.shape:
             return None
         error = difference(result, y)
@@ -166,7 +175,7 @@ class Steps:
         exact = self._calls.computed(region.rows, arrays, "float64")
         if exact is None:
             return None
-        rounded = _Rounded(lambda given: self._calls.computed(region.rows, given, "float64"), arrays, eps)
+        rounded = _Rounded(self._calls, region.rows, arrays, dtype, eps)
 
         def judged(relative: _Relative, worse: float = 1.0) -> Step:
             """Return what is found of the result, or of a part of it."""
