@@ -229,3 +229,20 @@ def test_epochs_of_loops_with_a_kept_iterator_are_those_of_the_loop(watched, uns
         what = f"{[getattr(one, '__name__', one) for one in chosen]}: {fault}; {watch.status()}"
         assert not fault, what
         assert not sentences(watch.status()), what
+
+
+def zipped_after(main, aux):
+    it = endless(aux)
+    while True:
+        yield ((x, other) for other, x in zip(it, main))  # noqa: B905
+
+
+@pytest.mark.parametrize("inputs", [joined, both])
+@pytest.mark.parametrize("data", [of_subsets, of_two_datasets])
+@pytest.mark.parametrize("sizes", SIZES[:3])
+def test_loop_whose_own_loader_is_not_the_first_is_said(watched, unsent, data, sizes, inputs):
+    """Before, epochs were those of the iterator that zip() has first, without a warning."""
+    truth, watch = train(watched, data, zipped_after, inputs, sizes, probe_set=False)
+    assert fault_of(truth, unsent, probe_set=False)
+    (text,) = sentences(watch.status())
+    assert "a batch of it was left out when the DataLoader over" in text

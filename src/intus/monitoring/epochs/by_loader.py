@@ -61,8 +61,9 @@ class EpochsByLoader:
         self._current, self._newest = outer, -1  # and the highest number of an iteration over its data
         self._under_way: dict[int, Origin] = {}  # iterations over its data, with the newest
         self._begin(inputs, outer)
+        self._others.begins(outer)
         if outer.iteration != origin.iteration:
-            self._others.runs_along(origin)
+            self._others.runs_along(outer, origin)
 
     def epoch_of(self, inputs: Any, origin: Origin, epoch: float, since: int) -> float:
         """Return the epoch of a call with a batch of a loader.
@@ -74,6 +75,7 @@ class EpochsByLoader:
             since: The number of batches that had come at the last call.
         """
         feed, current = self._feed, self._current
+        self._others.count_batches(current)
         if origin.iteration == current.iteration:
             self._others.beside = None
             return self.epoch_within(inputs, epoch)
@@ -162,7 +164,7 @@ class EpochsByLoader:
         is_next = outer.dataset == current.dataset and not origin.has_rows_of(current)
         if outer.iteration == origin.iteration or not (is_of_current or is_next):
             return origin
-        self._others.runs_along(origin)
+        self._others.runs_along(outer, origin)
         return outer
 
     def _epoch_after(self, inputs: Any, origin: Origin, epoch: float, *, is_over: bool) -> float:

@@ -29,6 +29,11 @@ _NOT_AS_BEFORE = (
     "datasets, or parts of one, that follow each other, and it is not known which of them are epochs of "
     "their own. Set watch.epoch = number before each epoch."
 )
+_ZIPPED = (
+    "Epochs are counted by {}, and a batch of it was left out when {} began anew, as in zip(one, other): the "
+    "loop may be over the latter instead. Set watch.epoch = number before each epoch, or give zip the loop's "
+    "own loader first."
+)
 _FEW = 8  # stages
 
 
@@ -48,6 +53,8 @@ class OtherIterations:
         self._feed, self._log = feed, log
         self.beside: int | None = None
         self._given = 0  # batches of the current one when that began
+        self._counted = 0  # batches of the current one at the last call
+        self._newest = self._newest_before = 0  # how many of these came between calls
         self.streams: dict[int, Origin] = {}
         self._followers: list[Origin] = []  # those over other data that followed the end of the current one
         self._followers_before: list[Origin] = []  # in the epoch before, which began with the same rows
@@ -87,6 +94,7 @@ class OtherIterations:
             self._log.warn(text)
         self._followers, self._followers_before = [], self._followers if is_same else []
         self.beside = None
+        self.begins(origin)
         self.streams = {
             number: one for number, one in self.streams.items() if is_same or self._feed.is_open(number)
         }
@@ -95,8 +103,25 @@ class OtherIterations:
         """Register an iteration that begins while the current one is under way."""
         self.beside, self._given = origin.iteration, self._feed.given(current.iteration)
 
-    def runs_along(self, origin: Origin) -> None:
-        """Register an iteration over other data whose batches come along with those of the current one."""
+    def begins(self, current: Origin) -> None:
+        """Register the first call with a batch of the current iteration."""
+        self._counted = self._newest = self._newest_before = self._feed.given(current.iteration)
+
+    def count_batches(self, current: Origin) -> None:
+        """Register a call, and how many batches of the current iteration came since the one before."""
+        if number := self._feed.given(current.iteration) - self._counted:
+            self._newest_before, self._newest = self._newest, number
+            self._counted += number
+
+    def runs_along(self, current: Origin, origin: Origin) -> None:
+        """Register an iteration over other data whose batches come along with those of the current one.
+
+        If such data begin anew, and a batch of the current iteration was left out, this is no loop over it:
+        ``zip`` takes a batch of its first iterator before the second one ends.
+        """
+        is_left_out = self._newest > self._newest_before == 1
+        if is_left_out and self._ran_along(origin) and self._log.is_new(_ZIPPED):
+            self._log.warn(_ZIPPED.format(current.name, origin.name))
         for number, one in list(self.streams.items()):
             if origin.has_rows_of(one) and not self._feed.is_open(number):
                 del self.streams[number]
@@ -176,7 +201,7 @@ class OtherIterations:
         if origin.iteration in self.streams or (not is_first and origin.iteration == last.iteration):
             return False
         if self._feed.is_open(last.iteration) and not (is_first and self.is_forgotten(current)):
-            self.runs_along(origin)
+            self.runs_along(current, origin)
             if is_first:
                 self.begins_beside(current, origin)
             return False
