@@ -103,6 +103,37 @@ def test_scores_of_two_datasets_that_train_say_so(notes, calls, pair, script):
             assert " or the DataLoader over" in note
 
 
+@pytest.mark.parametrize(("first", "second", "views"), [(8, 16, 1), (4, 16, 1), (12, 18, 1), (6, 8, 2)])
+def test_scores_of_joined_batches_of_several_sizes_say_so(notes, first, second, views):
+    """Before, rows whose number is a multiple of one of the sizes were said to be of that loader alone."""
+
+    def train(model, step, watch):
+        one, other = (
+            DataLoader(part, size) for part, size in zip(PAIRS["parts of one"], (first, second), strict=True)
+        )
+        for (a, _), (b, _) in zip(one, other):  # noqa: B905
+            step(model(torch.cat([a, *[b + at for at in range(views)]])))
+
+    found, _ = notes(train)
+    assert {epoch for epoch, _ in found} == {1, 2}
+    for note in found.values():
+        assert note.startswith("perhaps of several data: of the DataLoader over")
+
+
+def test_batches_that_are_not_in_the_input_are_not_named(notes):
+    """A number of rows that no sum of the other batches completes is of one loader alone."""
+
+    def train(model, step, watch):
+        one, other = (
+            DataLoader(part, size) for part, size in zip(PAIRS["parts of one"], (12, 16), strict=True)
+        )
+        for (a, _), _ in zip(one, other):  # noqa: B905
+            step(model(a * 2))
+
+    found, _ = notes(train)
+    assert set(found.values()) == {""}
+
+
 def test_two_datasets_one_after_another_in_one_epoch_say_so(notes):
     def train(model, step, watch):
         for data in PAIRS["datasets"]:
@@ -344,3 +375,39 @@ def test_epochs_that_all_have_a_part_of_the_batches_have_no_note(server):
                     break
     assert flush(HOST, server.port)
     assert "/doubts" not in {path for path, _ in server.got}
+
+
+CALLS = {
+    "joined": lambda model, x, a: [model(torch.cat([a, x]))],
+    "in turns": lambda model, x, a: [model(a), model(x)],
+    "the loop's first": lambda model, x, a: [model(x), model(a)],
+}
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["epochs named", "found"])
+@pytest.mark.parametrize("calls", list(CALLS))
+@pytest.mark.parametrize("size", [3, 8, 16])
+@pytest.mark.parametrize("stop", [None, 1])
+def test_loop_that_ended_is_not_said_to_have_stopped(server, calls, size, script, stop):
+    """Before, it was said if the iterator that its body keeps over other data had batches left.
+
+    Of joined batches, in epochs that the script names, it is not known which loader the loop is over.
+    """
+    main, aux = PAIRS["parts of one"]
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    others = (batch for _ in range(99) for batch in DataLoader(aux, size))
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for epoch in (1, 2, 3):
+            if script:
+                watch.epoch = epoch
+            for number, (x, _) in enumerate(DataLoader(main, 6)):
+                optimizer.zero_grad()
+                outputs = CALLS[calls](model, x, next(others)[0])
+                sum(out.square().mean() for out in outputs).backward()
+                optimizer.step()
+                if epoch == 3 and number == stop:
+                    break
+    assert flush(HOST, server.port)
+    said = [path for path, body in server.got if path == "/doubts" and b"stopped inside" in bytes(body)]
+    assert bool(said) == (stop is not None and not (script and calls == "joined"))

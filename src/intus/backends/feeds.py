@@ -103,11 +103,12 @@ class Feed(Protocol):
                 that the rows of the call may be of by their number; None for all batches that are kept.
         """
 
-    def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
+    def outer(self, origin: Origin, before: Origin | None = None) -> Origin:
         """Return the iteration within which that of a call is under way; itself if there is none.
 
         A loop draws from its own loader before its body draws from others, whatever the model takes first.
-        One over ``dataset`` may also have begun after the batch of the call came.
+        One over the rows of ``before``, that of the loop before, may also have begun after the batch of
+        the call came.
         """
 
     def items(self, inputs: Any) -> Items | None:

@@ -153,6 +153,8 @@ class DataSource:
         epoch = observed.epochs.at_call(inputs, origin, epoch, since)
         if origin is not None:
             self._items.trains(origin)
+        if (newest := observed.epochs.newest()) is not None:  # which no call may be known to have a batch of
+            observed.data.trains(newest)
         return epoch
 
     def epoch_at_step(self, epoch: float, name: str) -> float:
@@ -284,7 +286,7 @@ class DataSource:
         """Return whether the training has stopped inside of an epoch whose passes were recorded."""
         if self._observed is None or not self.are_passes_recorded:
             return False
-        return self._observed.data.is_stopped_inside()
+        return self._observed.data.is_stopped_inside(self._observed.epochs.newest())
 
 
 def _trained_on(observed: _Observed, inputs: Any, since: int) -> Origin | None:

@@ -55,6 +55,8 @@ class PassData:
     def __init__(self, feed: Feed, troubles: WarningLog) -> None:
         self._feed, self._troubles = feed, troubles
         self.training: dict[int, Origin] = {}
+        self._inside: set[Hashable] = set()  # data whose batches came along with others of the training
+        self._broken_off: set[Hashable] = set()  # data of iterations that were, before the newest
         self._numbers: dict[Hashable, int] = {}
         self._before = self._came = feed.came()  # batches that had come at the calls before and now
         self._first: dict[str, tuple[float, Data]] = {}  # that of an evaluation and its epoch, by mode
@@ -67,20 +69,38 @@ class PassData:
 
     def trains(self, origin: Origin) -> None:
         """Register an iteration whose batches train the model."""
-        if origin.iteration not in self.training:  # else this is all: it runs before each step
-            self.training[origin.iteration] = origin
-            while len(self.training) > _FEW:
-                del self.training[next(iter(self.training))]
-            self._number(_key(origin))
+        if origin.iteration in self.training:  # this is all: it runs before each step
+            return
+        key, feed = _key(origin), self._feed
+        if self._is_inside(origin):
+            self._inside.add(key)
+        self.training[origin.iteration] = origin
+        while len(self.training) > _FEW:
+            oldest = self.training.pop(next(iter(self.training)))
+            if not feed.is_over(oldest.iteration) and not feed.is_open(oldest.iteration):
+                self._broken_off.add(_key(oldest))
+        self._number(key)
 
-    def is_stopped_inside(self) -> bool:
-        """Return whether the newest iteration that trains was broken off, as none over its data before."""
-        if not self.training:
+    def is_stopped_inside(self, newest: Origin | None) -> bool:
+        """Return whether the newest iteration of the training was broken off, as none over its data before.
+
+        If batches of others came along with its own, and these ended, so did the loop, as of ``zip``.
+
+        Args:
+            newest: That iteration; None if it is the newest that trains, and inside of no other.
+        """
+        feed = self._feed
+        outermost = [one for one in self.training.values() if _key(one) not in self._inside]
+        if newest is None and not outermost:
             return False
-        *_, newest = self.training.values()
-        alike = [one for one in self.training.values() if _key(one) == _key(newest)]
-        broken = [one for one in alike if not self._feed.is_over(one.iteration)]
-        return math.isfinite(newest.length) and broken == [newest]
+        newest = newest or outermost[-1]
+        key, latest = _key(newest), {_key(one): one.iteration for one in self.training.values()}
+        others = [number for each, number in latest.items() if each in self._inside - {key}]
+        if any(feed.batches(number) is not None for number in others):
+            return False
+        alike = [one.iteration for one in self.training.values() if _key(one) == key]
+        broken = [number for number in alike if not feed.is_over(number)]
+        return math.isfinite(newest.length) and broken == [newest.iteration] and key not in self._broken_off
 
     def of(self, inputs: Any, *, trains: bool, is_followed: bool) -> tuple[Data, bool]:
         """Return the data of a call, and whether a batch of them was recognized.
@@ -127,6 +147,13 @@ class PassData:
             text = _TWO_DATASETS.format(mode, data.words, guess, epoch, first.words)
             self._troubles.inform("epochs", text, "warning")
         return True
+
+    def _is_inside(self, origin: Origin) -> bool:
+        """Return whether an iteration begins while another of the training is under way."""
+        if self._feed.outer(origin).iteration != origin.iteration:
+            return True
+        others = [one for one in self.training.values() if _key(one) not in self._inside | {_key(origin)}]
+        return any(self._feed.is_open(one.iteration) for one in others)
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers) + 1)

@@ -312,23 +312,26 @@ class LoaderObserver:
             return [_origin(batch.iteration)], True
         tensors = [tensor for tensor in leaves(inputs, Tensor) if tensor.ndim]
         newest = [one for one in recent if since is None or one.number > since]
-        found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one)}
+        found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one, newest)}
         return [_origin(of) for of in found.values()], False
 
-    def outer(self, origin: Origin, dataset: int | None = None) -> Origin:
+    def outer(self, origin: Origin, before: Origin | None = None) -> Origin:
         """Return an iteration that began before the newest batch of a call's came, and has no call yet.
 
         Args:
             origin: That of the call, which is returned if there is none.
-            dataset: One over this dataset may also have begun after it.
+            before: The iteration of the loop before. One over its rows, which those of the call are not, may
+                also have begun after the batch.
         """
+        sought = None if before is None or origin.has_rows_of(before) else before
         came = [batch.iteration for batch in self._recent]
         newest = max((at for at, of in enumerate(came) if of.number == origin.iteration), default=0)
         for at, of in enumerate(came):
-            is_other = of.number != origin.iteration and of.batches == 1 and not of.calls
-            is_before = at < newest or of.dataset == dataset != origin.dataset
+            one = _origin(of)
+            is_other = of.number != origin.iteration and of.batches <= _FIRST_BATCHES and not of.calls
+            is_before = at < newest or (sought is not None and one.has_rows_of(sought))
             if is_other and is_before and self.is_open(of.number):
-                return _origin(of)
+                return one
         return origin
 
     def items(self, inputs: Any, since: int) -> Items | None:
@@ -558,17 +561,37 @@ def _match(recent: list[_Batch], inputs: Any, same: Callable[[Tensor, Tensor], b
     return None
 
 
-def _may_be_of(tensors: list[Tensor], batch: _Batch) -> bool:
-    """Return whether tensors may be computed from a batch by their numbers of rows, or a multiple of it.
+def _may_be_of(tensors: list[Tensor], batch: _Batch, batches: list[_Batch]) -> bool:
+    """Return whether tensors may be computed from a batch, alone or joined with others.
 
-    The rows of a tensor are along its first axis, or along the second with time first.
+    The number of their rows tells it, which are along the first axis, or along the second with time first.
+    Along the first axis, a batch may be there several times.
     """
-    sizes = {len(known) for known in batch.tensors}
-    return any(
-        size and (one.shape[0] % size == 0 or (one.ndim > 2 and one.shape[1] == size))
-        for one in tensors
-        for size in sizes
+    sizes, others = ([len(known) for one in some for known in one.tensors] for some in ([batch], batches))
+    rows = {len(one) for one in tensors}
+    rows_of_sequences = {one.shape[1] for one in tensors if one.ndim > 2}
+    return any(_are_summed(size, others, number) for size in sizes for number in rows) or any(
+        size == number for size in sizes for number in rows_of_sequences
     )
+
+
+def _are_summed(size: int, sizes: Collection[int], rows: int) -> bool:
+    """Return whether a number of rows is a sum of the sizes of batches, each any times, with one of them.
+
+    Example:
+        >>> [_are_summed(10, (10, 40), rows) for rows in (40, 50, 90, 45)]
+        [True, True, True, False]
+        >>> _are_summed(40, (10, 40), 30)
+        False
+    """
+    if not 0 < size <= rows:
+        return False
+    sums = 1  # bit i: whether i is a sum
+    for step in {one for one in sizes if 0 < one <= rows}:
+        while step <= rows:
+            sums |= sums << step
+            step *= 2
+    return bool(sums >> (rows - size) & 1)
 
 
 def _numbers(batch: _Batch, inputs: Any) -> tuple[int, ...]:

@@ -61,8 +61,9 @@ class EpochsByLoader:
         self._current, self._newest = outer, -1  # and the highest number of an iteration over its data
         self._under_way: dict[int, Origin] = {}  # iterations over its data, with the newest
         self._begin(inputs, outer)
+        self._others.begins(outer)
         if outer.iteration != origin.iteration:
-            self._others.streams.add(origin.iteration)
+            self._others.runs_along(outer, origin)
 
     def epoch_of(self, inputs: Any, origin: Origin, epoch: float, since: int) -> float:
         """Return the epoch of a call with a batch of a loader.
@@ -74,6 +75,7 @@ class EpochsByLoader:
             since: The number of batches that had come at the last call.
         """
         feed, current = self._feed, self._current
+        self._others.count_batches(current)
         if origin.iteration == current.iteration:
             self._others.beside = None
             return self.epoch_within(inputs, epoch)
@@ -82,6 +84,8 @@ class EpochsByLoader:
             return epoch
         role = self._others.role(current, origin, epoch, since)
         if role == "aside":
+            if origin.iteration in self._others.streams:
+                self._say_aside(origin)
             return epoch
         under_way = {number: one for number, one in self._under_way.items() if feed.is_open(number)}
         self._under_way = under_way | {origin.iteration: origin}
@@ -94,9 +98,9 @@ class EpochsByLoader:
             leading = [current]
         else:
             leading = [one for one in under_way.values() if not is_over or one.length > current.length]
-        if leading and not self._others.is_forgotten():
+        if leading and not self._others.is_forgotten(current):
             self._say_aside(origin)
-            self._others.beside = origin.iteration
+            self._others.begins_beside(current, origin)
             self._current = max(leading, key=attrgetter("length"))
             self.kept.iteration = self._current.iteration
             return epoch
@@ -106,13 +110,17 @@ class EpochsByLoader:
         """Return the epoch of a call that no other iteration than the current one is known to have."""
         return self._changes.next_epoch(epoch) if self.kept.begin_again(inputs) else epoch
 
+    def newest(self) -> Origin:
+        """Return the current iteration, or the newest of those that followed its end."""
+        return self._others.last(self._current)
+
     def may_end(self, iteration: int) -> bool:
         """Register that an iteration is over, and return whether the present epoch may be over with it."""
         if iteration == self._current.iteration:
             self._joined.end()
             self._changes.look()
             return True
-        return self._others.is_last(iteration)
+        return iteration == self.newest().iteration
 
     def doubt(self) -> str:
         """Return in words that passes over the same data may be of several epochs; "" if they are not."""
@@ -151,10 +159,12 @@ class EpochsByLoader:
         If the loop begins anew, its body may take the batch of another loader first.
         """
         current = self._current
-        outer = origin if self._feed.is_open(current.iteration) else self._feed.outer(origin, current.dataset)
-        if outer.iteration == origin.iteration or outer.dataset != current.dataset:
+        outer = origin if self._feed.is_open(current.iteration) else self._feed.outer(origin, current)
+        is_of_current = outer.has_rows_of(current)
+        is_next = outer.dataset == current.dataset and not origin.has_rows_of(current)
+        if outer.iteration == origin.iteration or not (is_of_current or is_next):
             return origin
-        self._others.streams.add(origin.iteration)
+        self._others.runs_along(outer, origin)
         return outer
 
     def _epoch_after(self, inputs: Any, origin: Origin, epoch: float, *, is_over: bool) -> float:

@@ -124,6 +124,10 @@ class EpochFinder:
         self.changes.look()
         return not self.changes.is_moved
 
+    def newest(self) -> Origin | None:
+        """Return the newest iteration of the loop of the training; None if epochs are found otherwise."""
+        return self._by_loader.newest() if self.is_searching and self._by_loader is not None else None
+
     def are_rows_unknown(self) -> bool:
         """Return whether the rows of calls that train are not known, because their batches were kept."""
         return self._by_loader is not None and self._by_loader.kept.are_rows_unknown()

@@ -29,6 +29,11 @@ _NOT_AS_BEFORE = (
     "datasets, or parts of one, that follow each other, and it is not known which of them are epochs of "
     "their own. Set watch.epoch = number before each epoch."
 )
+_ZIPPED = (
+    "Epochs are counted by {}, and a batch of it was left out when {} began anew, as in zip(one, other): the "
+    "loop may be over the latter instead. Set watch.epoch = number before each epoch, or give zip the loop's "
+    "own loader first."
+)
 _FEW = 8  # stages
 
 
@@ -41,13 +46,16 @@ class OtherIterations:
 
     Attributes:
         beside: The iteration that began after the current one gave its last batch; None if there is none.
-        streams: Iterations over other data that are under way along with the current one.
+        streams: Iterations over other data that are under way along with the current one, or were before.
     """
 
     def __init__(self, feed: Feed, log: EpochLog) -> None:
         self._feed, self._log = feed, log
         self.beside: int | None = None
-        self.streams: set[int] = set()
+        self._given = 0  # batches of the current one when that began
+        self._counted = 0  # batches of the current one at the last call
+        self._newest = self._newest_before = 0  # how many of these came between calls
+        self.streams: dict[int, Origin] = {}
         self._followers: list[Origin] = []  # those over other data that followed the end of the current one
         self._followers_before: list[Origin] = []  # in the epoch before, which began with the same rows
         self._rests: list[Origin] = []  # followers after which the data of the training came again
@@ -72,7 +80,7 @@ class OtherIterations:
         is_other = origin.dataset != current.dataset
         if is_other and self._feed.is_gone(current.dataset):
             return "moved"
-        if is_other or self._is_next_part(current, origin, epoch, since):
+        if is_other or self._is_other_part(current, origin, epoch, since):
             return "moved" if self._follows(current, origin) else "aside"
         self._rests += [one for one in self._followers if not self._is_known_rest(one)]
         return "again"
@@ -85,18 +93,53 @@ class OtherIterations:
         if is_same and (text := self._not_as_before(current)) and self._log.is_new(_NOT_AS_BEFORE):
             self._log.warn(text)
         self._followers, self._followers_before = [], self._followers if is_same else []
-        self.beside, self.streams = None, {one for one in self.streams if self._feed.is_open(one)}
+        self.beside = None
+        self.begins(origin)
+        self.streams = {
+            number: one for number, one in self.streams.items() if is_same or self._feed.is_open(number)
+        }
 
-    def is_forgotten(self) -> bool:
+    def begins_beside(self, current: Origin, origin: Origin) -> None:
+        """Register an iteration that begins while the current one is under way."""
+        self.beside, self._given = origin.iteration, self._feed.given(current.iteration)
+
+    def begins(self, current: Origin) -> None:
+        """Register the first call with a batch of the current iteration."""
+        self._counted = self._newest = self._newest_before = self._feed.given(current.iteration)
+
+    def count_batches(self, current: Origin) -> None:
+        """Register a call, and how many batches of the current iteration came since the one before."""
+        if number := self._feed.given(current.iteration) - self._counted:
+            self._newest_before, self._newest = self._newest, number
+            self._counted += number
+
+    def runs_along(self, current: Origin, origin: Origin) -> None:
+        """Register an iteration over other data whose batches come along with those of the current one.
+
+        If such data begin anew, and a batch of the current iteration was left out, this is no loop over it:
+        ``zip`` takes a batch of its first iterator before the second one ends.
+        """
+        is_left_out = self._newest > self._newest_before == 1
+        if is_left_out and self._ran_along(origin) and self._log.is_new(_ZIPPED):
+            self._log.warn(_ZIPPED.format(current.name, origin.name))
+        for number, one in list(self.streams.items()):
+            if origin.has_rows_of(one) and not self._feed.is_open(number):
+                del self.streams[number]
+        self.streams[origin.iteration] = origin
+
+    def is_forgotten(self, current: Origin) -> bool:
         """Return whether the iterator of the current iteration was kept, but gives no more batches.
 
-        So it is if a whole other iteration has passed since it gave one.
+        So it is if a whole other iteration has passed since it gave one. Calls do not tell: of an input that
+        is computed from the batches of both, it is not known that it has one of the current iteration.
         """
-        return self.beside is not None and self._feed.batches(self.beside) is not None
+        if self.beside is None or self._feed.given(current.iteration) > self._given:
+            return False
+        return self._feed.batches(self.beside) is not None
 
-    def is_last(self, iteration: int) -> bool:
-        """Return whether an iteration is the newest that followed the end of the current one."""
-        return any(iteration == one.iteration for one in self._followers[-1:])
+    def last(self, current: Origin) -> Origin:
+        """Return the newest iteration that followed the end of the current one; that itself if none did."""
+        return self._followers[-1] if self._followers else current
 
     def doubt(self, current: Origin) -> str:
         """Return in words that the present epoch has passes of data that may be epochs; "" if it has none."""
@@ -104,20 +147,23 @@ class OtherIterations:
             return _SHARED.format(self._log.epoch, current.name, self._followers[-1].name)
         return self._not_as_before(current) if self._feed.is_over(current.iteration) else ""
 
-    def _is_next_part(self, current: Origin, origin: Origin, epoch: float, since: int) -> bool:
-        """Return whether an iteration over another part of a dataset may be the rest of an epoch.
+    def _is_other_part(self, current: Origin, origin: Origin, epoch: float, since: int) -> bool:
+        """Return whether an iteration over another part of a dataset is one like that of another dataset.
 
-        It is no stage of the training, as after several epochs over the current part or instead of one that
-        is made anew in each epoch, and its batches do not come along with others.
+        It comes along with the current one, or may be the rest of an epoch. It is no stage of the training,
+        as after several epochs over the current part or instead of one that is made anew in each epoch, and
+        takes no other's place along with a third.
         """
         if origin.has_rows_of(current):
             return False
         feed, others = self._feed, self._feed.sources(since) - {origin.iteration}
+        if feed.is_open(current.iteration):
+            return True
         is_beside = not feed.is_over(current.iteration) or any(map(feed.is_open, others))
         if is_beside and not self._followers:
             return False
         has_returned = self._has_returned(current, origin, epoch)
-        if self._followers or self._is_known_rest(origin):
+        if self._followers or self._is_known_rest(origin) or self._ran_along(origin):
             return True
         is_stage = self._in_a_row > 1 or feed.is_gone(current.drawn_from)
         if is_stage and not has_returned:
@@ -151,12 +197,13 @@ class OtherIterations:
         their data comes, and none of the current one, the training has moved on.
         """
         is_first = not self._followers
-        last = current if is_first else self._followers[-1]
+        last = self.last(current)
         if origin.iteration in self.streams or (not is_first and origin.iteration == last.iteration):
             return False
-        if self._feed.is_open(last.iteration) and not (is_first and self.is_forgotten()):
-            self.streams.add(origin.iteration)
-            self.beside = origin.iteration if is_first else self.beside
+        if self._feed.is_open(last.iteration) and not (is_first and self.is_forgotten(current)):
+            self.runs_along(current, origin)
+            if is_first:
+                self.begins_beside(current, origin)
             return False
         comes_again = any(map(origin.has_rows_of, self._followers))
         if is_first or not (comes_again or self._is_made_anew(last, origin)):
@@ -165,6 +212,10 @@ class OtherIterations:
         if self._log.are_passes_recorded and self._log.is_new(_SHARED):
             self._log.warn(_SHARED.format(self._log.epoch, current.name, origin.name))
         return True
+
+    def _ran_along(self, origin: Origin) -> bool:
+        """Return whether batches of the rows of an iteration came along with those of the current rows."""
+        return any(map(origin.has_rows_of, self.streams.values()))
 
     def _is_made_anew(self, last: Origin, origin: Origin) -> bool:
         """Return whether an iteration takes the place of one over a part that no longer exists."""
