@@ -191,6 +191,7 @@ def test_outputs_are_of_the_module_at_the_address(server, surgery, source):
     said = [fault for fault in training.status["faults"] if "has other modules, seen in epoch 2" in fault]
     assert len(said) == (surgery not in [*OF_PARAMETERS, rename])
     assert training.status["silent"] == training.status["never_called"] == []
+    assert not any("incomplete" in note for note in training.notes().values())
     assert list(training.watch.operations) == [name for name, _ in training.model.named_modules()]
 
 
@@ -214,6 +215,7 @@ def test_gradients_and_updates_are_of_the_parameters_at_the_address(server, surg
     said = [fault for fault in training.status["faults"] if "has other modules" in fault]
     assert len(said) == (surgery not in [new_parameters, assign])
     assert not training.status["silent"]
+    assert not any("incomplete" in fault for fault in training.status["faults"])
 
 
 @pytest.mark.parametrize(

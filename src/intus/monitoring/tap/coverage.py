@@ -84,6 +84,7 @@ class Coverage:
         self._several: dict[str, tuple[str, list[str]]] = {}
         self._packed: list[str] = []  # addresses that return packed items
         self._is_silence_known = False
+        self._gone: set[str] = set()  # that the model has no longer, which is said
 
     def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
         """Register an operation that returns several tensors, or packed items, which the page shall say.
@@ -105,11 +106,15 @@ class Coverage:
         self.recorded_at = {one for one in self.recorded_at if without_call(one) not in changed}
         for address in changed:
             self.idle.pop(address, None)
+        self._gone = self._gone.union(changed).difference(self.operations)
 
     def take_idle(self) -> set[str]:
-        """Return the operations of which ``when`` declined all calls in the epoch, which ends."""
+        """Return the operations that an epoch, which ends, rightly lacks.
+
+        These are those of which ``when`` declined all calls, and those that the model no longer has.
+        """
         idle, self.idle = self.idle, {}
-        return {address for address, declined in idle.items() if declined}
+        return {address for address, declined in idle.items() if declined} | self._gone
 
     def tell(self, *, recorded: bool) -> None:
         """Say at the end of an epoch what is missing, each once.
