@@ -133,6 +133,24 @@ def test_what_cannot_be_written_to_is_refused(tmp_path):
     assert not model._forward_hooks
 
 
+def test_database_of_another_process_is_refused_with_what_to_do(tmp_path):
+    """Before, the error named an option of `intus serve`."""
+    path = tmp_path / "runs.db"
+    begin = f"import intus, torch; intus.probe(torch.nn.Linear(1, 1), to={str(path)!r})"
+    script = f"{begin}; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "\n"
+        model = torch.nn.Linear(1, 1)
+        words = r"Another process writes to='.*runs\.db'.* to=\"runs-1\.db\"\. .*`intus serve .*runs\.db`"
+        with pytest.raises(ServeError, match=words) as caught:
+            intus.probe(model, to=path)
+        other.communicate("\n", timeout=60)
+    assert "--journal" not in str(caught.value)
+    assert not model._forward_hooks
+
+
 def test_serve_with_two_databases_is_refused():
     command = [sys.executable, "-m", "intus", "serve", "a.db", "--database", "b.db"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

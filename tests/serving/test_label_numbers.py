@@ -58,12 +58,28 @@ def test_other_labels_have_a_number_of_their_own(tmp_path, other):
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"name": "z"}, {"run_pattern": "^s$"}, {"client": f"c{OF_PROBE_SET}"}],
-    ids=["another-name", "another-run", "a-probe-set"],
+    "pattern", ["^r|s$", "^rs?", "^(s|r)", "r", "^ra*", "^s*r", "^\\w", "^r.$", "", "^r0$"]
 )
-def test_labels_of_which_no_run_has_both_are_not_numbered_together(tmp_path, other):
-    first = {"targets": [1, 0, 0], "run_pattern": "^r$"}
+def test_labels_for_runs_of_other_labels_have_a_number_of_their_own(tmp_path, pattern):
+    first = {"targets": [1, 0, 0], "run_pattern": "^r"}
+    assert numbers(tmp_path, first, {"targets": [1, 0, 1], "run_pattern": pattern}) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"name": "z"},
+        {"run_pattern": "^s$"},
+        {"run_pattern": "^rs$"},
+        {"run_pattern": "^s"},
+        {"run_pattern": "^R"},
+        {"model_pattern": "^other"},
+        {"layer_pattern": r"^fc\.10"},
+        {"client": f"c{OF_PROBE_SET}"},
+    ],
+)
+def test_labels_of_which_no_layer_has_both_are_not_numbered_together(tmp_path, other):
+    first = {"targets": [1, 0, 0], "run_pattern": "^r$", "model_pattern": "^net", "layer_pattern": r"^fc\.2"}
     assert numbers(tmp_path, first, {"targets": [0, 1, 1]} | other) == [1, 1]
 
 

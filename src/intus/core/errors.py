@@ -175,6 +175,9 @@ def missing_packages(what: str, packages: Iterable[str], extra: str) -> str:
     )
 
 
+#: What a server says of a journal that another server writes.
+IN_USE = "is used by another server"
+
 #: What a server imports, which the extra ``server`` installs.
 SERVER = ("msgspec", "re2", "scipy", "sklearn", "sqlalchemy", "starlette", "uvicorn")
 

@@ -243,9 +243,7 @@ def probe(
             troubles.warn_once("intus: which= selects no operation of %s, so nothing is recorded.", tap.name)
         if apart := next((op.apart for op in operations if op.apart), ""):
             troubles.warn_once(f"intus: {apart}")
-        unobserved = getattr(backend, "unobserved", None)
-        if checked_set is None and unobserved is not None and (reason := unobserved(model)):
-            troubles.warn_once(f"intus: {reason}")
+        tap.warn_unobserved(model)
         hidden = getattr(backend, "hidden", None)
         if hidden is not None and (reason := hidden(model)):
             troubles.warn_once(f"intus: {reason}")
@@ -268,6 +266,8 @@ def probe(
             about = {"run": tap.run, "model": tap.name}
             sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
         attachment = backend.attach(model, operations, kinds, tap)
+        if sends:
+            tap.follow(attachment)
         try:
             follower = _follower(tap, named, facts, on_finding) if sends else None
         except BaseException:

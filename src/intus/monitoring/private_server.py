@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import IO
 
-from ..core.errors import SERVER, ServeError, check_installed
+from ..core.errors import IN_USE, SERVER, ServeError, check_installed
 from .commands import flush
 from .sender import get_sender
 from .warn_once import log_of_server
@@ -17,6 +17,11 @@ from .warn_once import log_of_server
 #: Seconds in which a server ends that has nothing left to score.
 _END_S = 10.0
 _READY = re.compile(r"probes send to (?P<host>\S+):(?P<port>\d+)")
+_IN_USE = (
+    "Another process writes to={0!r}: one that called probe(to=...), or `intus serve`. Each process needs a "
+    'database of its own, such as to="runs-1.db". To have the runs of several processes in one, start '
+    "`intus serve {0}`, and call probe(model, host, port) with its host and port in each of them."
+)
 
 
 class PrivateServer:
@@ -63,6 +68,8 @@ class PrivateServer:
         if ready is None:
             _, complaint = self.process.communicate()
             last = (complaint.strip() or line.strip()).splitlines()[-1:]
+            if database is not None and IN_USE in "".join(last):
+                raise ServeError(_IN_USE.format(database))
             raise ServeError(f"The server that scores{where} did not start: {''.join(last)}")
         self.host, self.port = ready["host"], int(ready["port"])
         streams = self.process.stdout, self.process.stderr

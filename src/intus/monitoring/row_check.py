@@ -123,6 +123,10 @@ class RowCheck:
         self._has_news = False
         return due
 
+    def forget(self) -> None:
+        """Forget all that is known of the layers, because the model has changed: it is due at once."""
+        self._verdicts, self._axes, self._has_news = {}, {}, True
+
     def run(self, run: Callable[[], None], order: np.ndarray) -> None:
         """Run a pass with rows in another order, during which ``receive`` is called.
 

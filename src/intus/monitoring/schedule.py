@@ -116,7 +116,9 @@ class Schedule:
 
     def chooses(self, model: Any, operation: Operation) -> bool:
         """Return whether to attach to an operation that was not known before the first call."""
-        if self._which is None or callable(self._which):
+        if self._which is None:
+            return not operation.apart
+        if callable(self._which):
             return self._call("which", self._which, model, operation)
         graph = Graph.of_modules("", [(operation.address, operation.type)])
         for part in _parts(self._which):

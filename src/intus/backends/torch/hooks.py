@@ -61,9 +61,16 @@ class _Hook:
 
 
 class OnBegin(_Hook):
-    """Reports the start of a call of the model."""
+    """Reports the start of a call of the model.
 
-    __slots__ = ()
+    It keeps ``attachment``, which follows changes of the model, as long as the model has its hooks.
+    """
+
+    __slots__ = ("attachment",)
+
+    def __init__(self, session: Session, attachment: object) -> None:
+        super().__init__(session)
+        self.attachment = attachment
 
     def observe(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Start observing, unless this is no call of the script: a recomputation, or a pass of a tracer."""
@@ -150,9 +157,9 @@ class OnExit(OnModule):
 
     __slots__ = ("owner", "parameters")
 
-    def __init__(self, session: Session, operation: Operation, parameters: list[str]) -> None:
+    def __init__(self, session: Session, operation: Operation) -> None:
         super().__init__(session, operation)
-        self.parameters = parameters if "parameter" in session.kinds else []
+        self.parameters: list[str] = []  # the names of those to capture
         self.owner = weakref.ref(operation.module)
 
     def observe(self, module: nn.Module, args: Any, output: Any) -> None:

@@ -89,6 +89,10 @@ class Steps:
         """Observe a parameter of the operation ``owner``."""
         self._parameters[id(parameter)] = weakref.ref(parameter), owner, address
 
+    def clear(self) -> None:
+        """Observe no parameter any more."""
+        self._parameters.clear()
+
     def attach(self) -> list[Callable[[], None]]:
         """Register the hooks until the model's end, and return the functions that remove them before."""
         handles = (

@@ -85,6 +85,11 @@ class BatchAxes:
             if rows is not None:
                 self._leading.update((size, rows) for size in shape if size != rows)
 
+    def forget(self, *, may_move: bool) -> None:
+        """Forget the axes of earlier passes; see ``PassAxes.forget``."""
+        self.may_move = self.may_move or may_move
+        self._past.clear()
+
     def find(self, place: Place, shape: Shape, known: int | None = None) -> int | None:
         """Return the batch axis of a tensor; None if it cannot be known.
 

@@ -34,6 +34,17 @@ _PACKED = (
     "returns it: rows in the order of the batch, and zeros behind the end of each, which count in scores "
     "without labels, such as the mean."
 )
+_OF_PARAMETERS = frozenset({"parameter", "parameter_grad", "update"})
+
+
+def _owners(address: str) -> list[str]:
+    """Return the operations that may have a parameter.
+
+    >>> _owners("body.0.weight")
+    ['', 'body', 'body.0']
+    """
+    parts = address.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts))]
 
 
 class Coverage:
@@ -47,6 +58,7 @@ class Coverage:
 
     Attributes:
         operations: The addresses of the operations to record.
+        with_parameters: Those known to have parameters that none before has.
         kinds: The kinds of tensors that are recorded.
         called: The addresses that ran.
         outside: Those that ran outside of a call of the model.
@@ -60,6 +72,7 @@ class Coverage:
     def __init__(self, name: str, kinds: Collection[str], troubles: WarningLog, blind_spot: str) -> None:
         self._name, self.kinds, self._troubles, self._blind_spot = name, kinds, troubles, blind_spot
         self.operations: tuple[str, ...] = ()
+        self.with_parameters: frozenset[str] = frozenset()
         self.called: set[str] = set()
         self.outside: set[str] = set()
         self.checkpointed: set[str] = set()
@@ -71,6 +84,7 @@ class Coverage:
         self._several: dict[str, tuple[str, list[str]]] = {}
         self._packed: list[str] = []  # addresses that return packed items
         self._is_silence_known = False
+        self._gone: set[str] = set()  # that the model has no longer, which is said
 
     def returned(self, address: str, recorded: str, others: list[str], *, packed: bool) -> None:
         """Register an operation that returns several tensors, or packed items, which the page shall say.
@@ -86,10 +100,21 @@ class Coverage:
         if packed:
             self._packed.append(address)
 
+    def forget(self, changed: Collection[str]) -> None:
+        """Forget what these addresses did: other operations are there now, or none."""
+        self.called.difference_update(changed)
+        self.recorded_at = {one for one in self.recorded_at if without_call(one) not in changed}
+        for address in changed:
+            self.idle.pop(address, None)
+        self._gone = self._gone.union(changed).difference(self.operations)
+
     def take_idle(self) -> set[str]:
-        """Return the operations of which ``when`` declined all calls in the epoch, which ends."""
+        """Return the operations that an epoch, which ends, rightly lacks.
+
+        These are those of which ``when`` declined all calls, and those that the model no longer has.
+        """
         idle, self.idle = self.idle, {}
-        return {address for address, declined in idle.items() if declined}
+        return {address for address, declined in idle.items() if declined} | self._gone
 
     def tell(self, *, recorded: bool) -> None:
         """Say at the end of an epoch what is missing, each once.
@@ -123,10 +148,14 @@ class Coverage:
     def silent(self) -> list[str]:
         """Return the addresses of chosen operations that have recorded nothing, but not for ``when``."""
         recorded = {without_call(address) for address in self.recorded_at}
+        expected: Collection[str] = self.operations
+        if _OF_PARAMETERS.issuperset(self.kinds):
+            expected = self.with_parameters
+            recorded |= {owner for address in recorded for owner in _owners(address)}
         return [
             address
             for address in self.operations
-            if address not in recorded and not self.idle.get(address, False)
+            if address in expected and address not in recorded and not self.idle.get(address, False)
         ]
 
     def _warn_silent(self) -> None:

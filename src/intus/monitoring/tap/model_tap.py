@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import cache, partial
@@ -35,6 +36,7 @@ from .epoch_parameters import EpochParameters
 from .error_log import ErrorLog
 from .first_graph import FirstGraph
 from .item_ids import ItemIds
+from .model_changes import ModelChanges, Places
 from .model_reference import end_dead
 from .model_turns import ModelTurns
 from .moved_rows import MovedRows
@@ -124,7 +126,7 @@ class ModelTap:
         self._first = True  # no pass has ended yet
         self._tags = PassTags(0, 0, "", None)
         self.batch_axis = schedule.batch_axis
-        is_time_first = getattr(backend, "is_time_first", None)
+        self._is_time_first = is_time_first = getattr(backend, "is_time_first", None)
         self._label_patterns = _label_patterns(sender, run, name, probe_set)
         self._axes = PassAxes(
             name,
@@ -174,15 +176,81 @@ class ModelTap:
         self.costs = Costs(name, budget, sender, troubles)
         self._skips = Skips(name, budget, troubles)
         self._errors = ErrorLog(name, troubles)
+        self._follow: Callable[[], Callable[..., Places] | None] = lambda: None
+        self._changes = ModelChanges(name, self.doubt, lambda: self.coverage.recorded_at, troubles)
         self.targets = TargetChecks(run, name, self.coverage, sender, troubles)
         self._labels = StatisticsLabels(run, name, sender, budget, troubles)
 
     def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
         """Store the operations known before the first call, and those of them to record."""
+        chosen = list(chosen)
         self.coverage.operations = tuple(operation.address for operation in chosen)
+        self.coverage.with_parameters = frozenset(
+            operation.address for operation in chosen if self._backend.parameters(operation)
+        )
         self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
             self.coverage.operations, True
         )
+
+    def follow(self, attachment: Any) -> None:
+        """Follow changes of the model by what observes it, if that can; it is referred to weakly."""
+        if (follow := getattr(attachment, "follow", None)) is not None:
+            self._follow = weakref.WeakMethod(follow)
+            self._changes.begin(attachment.places)
+            self.coverage.with_parameters = self._with_parameters(attachment.places)
+
+    def follow_model(self, model: Any, epoch: float, mode: str) -> bool:
+        """Record the model as it is now, before a pass that is recorded, and say what is other than before.
+
+        Args:
+            model: The model.
+            epoch: The epoch of the pass.
+            mode: Its mode.
+
+        Returns:
+            Whether modules have changed.
+        """
+        follow = self._follow()
+        if follow is None or model is None:
+            return False
+        try:
+            places = follow(model, partial(self._choose, model))
+            changed = self._changes.on_pass(places, epoch, mode)
+        except Exception as error:
+            self.on_error(error)
+            return False
+        if changed:
+            self._moved.look_again()
+            self.coverage.forget(changed)
+            self.coverage.with_parameters = self._with_parameters(places)
+            self._axes.forget(may_move=self._is_time_first is not None and self._is_time_first(model))
+            self.warn_unobserved(model)
+        return bool(changed)
+
+    def _with_parameters(self, places: Places) -> frozenset[str]:
+        """Return the operations whose parameters are recorded."""
+        return frozenset(one.rpartition(".")[0] for one in places.keys() - set(self.coverage.operations))
+
+    def warn_unobserved(self, model: Any) -> None:
+        """Warn if the framework hides modules of the model in the training's own passes."""
+        unobserved = getattr(self._backend, "unobserved", None)
+        if not self.probe_runs.replaces_training and unobserved is not None and (why := unobserved(model)):
+            self.warn(why)
+
+    def _choose(self, model: Any, is_same: Callable[[Operation], bool]) -> list[Operation]:
+        """Return the operations to record of a model that has others than before."""
+        known = self._backend.operations(model)
+        chosen = [
+            operation
+            for operation in known
+            if (
+                self._chosen[operation.address]
+                if operation.address in self._chosen and is_same(operation)
+                else self._schedule.chooses(model, operation)
+            )
+        ]
+        self.attach(known, chosen)
+        return chosen
 
     @property
     def epoch(self) -> float:
@@ -370,6 +438,8 @@ class ModelTap:
         began = thread_seconds()
         self.costs.begin_pass()
         self._tags = tags
+        if not self.probe_runs.running:  # which has done so
+            self.follow_model(self._model(), tags.epoch, tags.mode)
         self._fit.begin_pass()
         self._ids.begin_pass()
         self._axes.begin(inputs, tags.epoch, None if tags.items is None else len(tags.items))

@@ -58,6 +58,10 @@ class MovedRows:
         self._passes += 1
         return self._passes & (self._passes - 1) == 0
 
+    def look_again(self) -> None:
+        """Follow the rows of the next passes as those of the first, because the model has changed."""
+        self._passes = 0
+
     def add(self, address: str, tags: PassTags, *, is_known: bool) -> None:
         """Register that the rows of a layer are in another order than in the batch.
 

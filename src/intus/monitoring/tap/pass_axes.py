@@ -88,6 +88,14 @@ class PassAxes:
             shapes = []
         self._known.begin(rows, shapes)
 
+    def forget(self, *, may_move: bool) -> None:
+        """Forget the axes of earlier passes, because the model has changed.
+
+        Args:
+            may_move: Whether a layer may now have its batch along another axis.
+        """
+        self._known.forget(may_move=may_move)
+
     def find(self, place: Place, shape: tuple[int, ...], known: int | None) -> int | None:
         """Return the batch axis of a tensor; None if it cannot be known.
 

@@ -163,6 +163,9 @@ class Host(Protocol):
     def is_refused(self) -> bool:
         """Return whether the model cannot be recorded as processes share it now, and say so."""
 
+    def follow_model(self, model: Any, epoch: float, mode: str) -> bool:
+        """Record the model as it is now, and return whether it has changed."""
+
     def end(self) -> None:
         """Record what is due, and end the recording."""
 
@@ -425,6 +428,8 @@ class ProbeSetRunner:
         try:
             with self._host.costs.paying_for_set(), probes_disabled(), self._settings_of_first():
                 self._compare_kernels(model, number)
+                if self._host.follow_model(model, number, PROBE_SET_MODE) and self._rows is not None:
+                    self._rows.forget()
                 unknown = self._check_rows(model, number)
                 inputs = self._checked_inputs(number)
                 with self._backend.evaluation(model) as run:

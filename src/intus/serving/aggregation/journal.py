@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ...core.errors import CodecError, ServeError
+from ...core.errors import IN_USE, CodecError, ServeError
 from ...storage.codec import decode_records
 from ...storage.same_file import Identity, identity
 from ..errors import FullError
@@ -455,7 +455,7 @@ class Journal:
             self._lock = self._take_folder()
         except BlockingIOError:
             raise ServeError(
-                f"The journal {str(self.folder)!r} is used by another server. Stop that one (that of a "
+                f"The journal {str(self.folder)!r} {IN_USE}. Stop that one (that of a "
                 "script or notebook which called probe(to=...) ends with it), or choose another folder "
                 "for this one (--journal FOLDER)."
             ) from None

@@ -208,11 +208,11 @@ class Target:
         )
 
     def competes_with(self, other: Target) -> bool:
-        """Return whether a run may be scored on either, as far as clients and names of runs tell."""
-        are_of_one_run = not (self.run and other.run) or self.run == other.run
+        """Return whether a layer of a run may be scored on either, as far as clients and patterns tell."""
+        overlap = all(map(_may_match_one, self.patterns, other.patterns))
         is_for_both = self.client == other.client or not other.claimed
         alike = self.name == other.name and self.of_probe_set == other.of_probe_set
-        return alike and are_of_one_run and is_for_both
+        return alike and overlap and is_for_both
 
     def applies(self, point: DataPoint) -> bool:
         """Return whether it matches the data point and applies to its run."""
@@ -713,6 +713,29 @@ class KnownTargets:
         if self._targets is None:
             self._targets = sorted(_usable(self._store.targets()), key=_registered)
         return self._targets
+
+
+def _may_match_one(first: str, second: str) -> bool:
+    """Return whether a name may match both patterns, as far as the text that they begin with tells.
+
+    >>> _may_match_one("^a", "^b"), _may_match_one("^a$", "^ab$"), _may_match_one("^a", "b")
+    (False, False, True)
+    """
+    (short, is_all), (long, _) = sorted(map(_beginning, (first, second)), key=lambda one: len(one[0]))
+    return long == short if is_all else long.startswith(short)
+
+
+def _beginning(pattern: str) -> tuple[str, bool]:
+    r"""Return the text that all names begin with that match a pattern, and whether that is all of them.
+
+    >>> _beginning(r"^run\.1$"), _beginning("^ab?c"), _beginning("^a|b")
+    (('run.1', True), ('a', False), ('', False))
+    """
+    found = re.match(r"\^((?:[^\\.^$*+?{}\[\]()|]|\\[^0-9A-Za-z])*)", pattern)
+    if found is None or "|" in pattern:
+        return "", False
+    text, rest = re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL), pattern[found.end() :]
+    return text[:-1] if rest[:1] in ("*", "?", "{") else text, rest == "$"
 
 
 def _number(target: Target, known: Sequence[Target]) -> int:
