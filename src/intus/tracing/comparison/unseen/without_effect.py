@@ -190,9 +190,9 @@ class _Unchanged(Pass):
             own: Bounds that they have without these.
         """
         found = [limit for row in self.limiting(root) if (limit := bounds(self.graph, row)) is not None]
-        # Of a mean, what it is given says more than its range. Of others ``own`` has it, as it should count.
-        is_mean = self.kind(root) in _MEANS and self._is_never_negative(root)
-        found += [own, (0.0 if is_mean else -math.inf, math.inf)]
+        # What a mean is given says more than its range.
+        is_known = self.kind(root) in NOT_NEGATIVE | _MEANS and self._is_never_negative(root)
+        found += [own, (0.0 if is_known else -math.inf, math.inf)]
         return max(low for low, _ in found), min(high for _, high in found)
 
     def not_negative_by(self, row: int) -> list[int]:
