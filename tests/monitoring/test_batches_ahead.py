@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -19,15 +19,6 @@ ROWS = torch.randn(192, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (ROWS[:, 0] > 0).long()
 DATA = TensorDataset(ROWS, LABELS)
 OTHERS = TensorDataset(ROWS.flip(0)[:90] + 1, LABELS[:90])
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.seen, self.head = nn.Identity(), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.head(self.seen(x))
 
 
 @pytest.fixture(scope="module")

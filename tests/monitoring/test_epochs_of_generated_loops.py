@@ -10,6 +10,7 @@ from itertools import islice, product
 
 import pytest
 import torch
+from seen_net import Net
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
@@ -22,15 +23,6 @@ LABELS = (ROWS[:, 0] > 0).long()
 OTHER = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
 DATA, VALIDATION = TensorDataset(ROWS, LABELS), TensorDataset(OTHER, LABELS[:40])
 PROBE_SET = OTHER[:8] + 1
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.seen, self.head = nn.Identity(), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.head(self.seen(x))
 
 
 # -- the batches of an epoch ---------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 import torch
-from torch import nn
+from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
 
@@ -148,15 +148,6 @@ INPUTS = [joined, with_two_views, noise_of_both, noise_of_both_main_first, both]
 #: Rows and batch sizes of the loop's own data, and of the others.
 SIZES = [(200, 20, 60, 10), (200, 20, 40, 10), (100, 20, 200, 10), (200, 20, 35, 7), (120, 24, 30, 30)]
 EVERY = list(product(DATA, LOOPS, INPUTS, SIZES, [False, True]))
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.seen, self.head = nn.Identity(), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.head(self.seen(x))
 
 
 class Truth:

@@ -9,6 +9,7 @@ from itertools import cycle, islice
 
 import pytest
 import torch
+from seen_net import Net
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Subset, TensorDataset, random_split
@@ -21,15 +22,6 @@ from intus.serving.run import Server
 ROWS = torch.randn(60, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (ROWS[:, 0] > 0).long()
 DATA = TensorDataset(ROWS, LABELS)
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.seen, self.head = nn.Identity(), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.head(self.seen(x))
 
 
 def rows_of_epochs(kept):

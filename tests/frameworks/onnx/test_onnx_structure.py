@@ -24,6 +24,13 @@ def save(path, nodes, inputs, outputs, *, opsets=(("", 20),), functions=(), **mo
     return path
 
 
+def save_with_functions(folder, nodes, functions):
+    """Write a model of one input and output whose functions are of the domain "my"."""
+    opsets = (("", 20), ("my", 1))
+    ends = [vector("x")], [vector("y")]
+    return save(folder / "net.onnx", nodes, *ends, opsets=opsets, functions=functions)
+
+
 def branch(name, op):
     # Both branches use the same names, as they may.
     nodes = [helper.make_node(op, ["x"], ["inner"]), helper.make_node("Neg", ["inner"], ["out"])]
@@ -130,14 +137,7 @@ def test_functions_are_modules(tmp_path):
         opsets,
     )
     nodes = [helper.make_node("Twice", ["x"], ["y"], domain="my", name="both")]
-    path = save(
-        tmp_path / "net.onnx",
-        nodes,
-        [vector("x")],
-        [vector("y")],
-        opsets=(("", 20), ("my", 1)),
-        functions=[inner, outer],
-    )
+    path = save_with_functions(tmp_path, nodes, [inner, outer])
     graph, values, *_ = read(path, (np.ones(2, np.float32),))
     assert [(m.address, m.type) for m in graph.modules][1:] == [
         ("both", "Twice"),
@@ -157,14 +157,7 @@ def test_function_is_what_it_returns_in_the_order_of_its_outputs(tmp_path):
         helper.make_node("Around", ["x"], ["p", "q"], domain="my", name="around"),
         helper.make_node("Mul", ["q", "p"], ["y"]),
     ]
-    path = save(
-        tmp_path / "net.onnx",
-        nodes,
-        [vector("x")],
-        [vector("y")],
-        opsets=(("", 20), ("my", 1)),
-        functions=[inner, outer],
-    )
+    path = save_with_functions(tmp_path, nodes, [inner, outer])
     x = np.array([1, -2], np.float32)
     graph, values, *_ = read(path, (x,))
     for name in ("around", "around.pair"):
@@ -182,8 +175,7 @@ def test_functions_that_call_each_other(tmp_path):
         for one, other in (("F", "G"), ("G", "F"))
     ]
     nodes = [helper.make_node("F", ["x"], ["y"], domain="my")]
-    opset = (("", 20), ("my", 1))
-    path = save(tmp_path / "net.onnx", nodes, [vector("x")], [vector("y")], opsets=opset, functions=circle)
+    path = save_with_functions(tmp_path, nodes, circle)
     with pytest.raises(CodecError, match="nests functions or graphs more than 50 deep"):
         read(path)
 
