@@ -270,6 +270,11 @@ const tests: Record<string, () => void | Promise<void>> = {
     equal(doubtsText(made), "Incomplete points: 1 from part of the rows (ring), 1 without a value (cross).");
     equal(doubtsText(filtered(made, "b")), "");
   },
+  "words of the user in a note mark nothing": () => {
+    const named = "rows of 2 of 4 classes (incomplete, each position is a row)";
+    const made = chart(columns([["a", 0, 0.5, { note: named }]]), []);
+    equal([made.partial, made.series[0]?.part, made.series[0]?.positions], [0, [false], [false]]);
+  },
   "a score of less than half the rows of another epoch counts as one of part of the rows": () => {
     const made = chart(columns([["a", 0, 0.9, { n: 455 }], ["a", 1, 0.5, { n: 3, note: "matched 16 of 1797 labels" }], ["a", 2, 0.9, { n: 230 }], ["b", 0, 0.1, { n: 20 }]]), []);
     equal(made.series.map((s) => s.part), [[false, true, false], [false, false, false]]);

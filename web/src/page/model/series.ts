@@ -57,7 +57,7 @@ export function chart(columns: Columns, order: string[]): Chart {
   }
   const series = inOrder(found, order);
   for (const one of series) {
-    one.positions = one.note.map((note) => /\beach position is a row\b/.test(note ?? ""));
+    one.positions = one.note.map((note) => says(note, "each position is a row"));
     one.part = partsOf(one);
   }
   return chartOf(epochs, series, { ...range(series), units });
@@ -74,11 +74,17 @@ function chartOf(epochs: number[], series: Series[], { low, high, units }: Pick<
   return { epochs, series, low, high, missing, partial, revised, units };
 }
 
+/** The remarks that a note consists of. */
+const remarks = (note?: string | null): string[] => note?.split("; ") ?? [];
+
+/** Return whether a remark of a note begins so. Elsewhere in it such words may be names that the user gave. */
+const says = (note: string | null | undefined, words: string): boolean => remarks(note).some((text) => text.startsWith(words));
+
 /** The note of the evaluator reports missing rows. Rows left out for a probe's budget only show in the number of rows. */
 function partsOf({ n, note, positions }: Series): boolean[] {
   const most = (kind = false): number => Math.max(0, ...n.map((rows, i) => (positions[i] === kind ? (rows ?? 0) : 0)));
   const [items, all] = [most(), most(true)];
-  return n.map((rows, i) => /\bincomplete\b/.test(note[i] ?? "") || (rows !== null && rows < (positions[i] ? all : items) / 2));
+  return n.map((rows, i) => says(note[i], "incomplete:") || (rows !== null && rows < (positions[i] ? all : items) / 2));
 }
 
 /** A note in parts, of which the odd ones are numbers, and the number of points that have it. */
@@ -91,7 +97,7 @@ export interface Noted {
  * number that differs: a number belongs to its own points. */
 export function notesOf({ series }: Chart): Noted[] {
   const found = new Map<string, Noted>();
-  for (const text of series.flatMap(({ note }) => note.flatMap((texts) => texts?.split("; ") ?? []))) {
+  for (const text of series.flatMap(({ note }) => note.flatMap(remarks))) {
     const parts = text.split(/(\d[\d.,]*)/);
     const alike = parts.filter((_, i) => i % 2 === 0).join("0");
     const old = found.get(alike) ?? { parts, points: 0 };
