@@ -73,7 +73,7 @@ class _Divergence:
         return {
             "a": op.label if labels_a else "",
             "b": labels_b[-1] if labels_b else "",
-            "module": op.module or self._module_of_b(labels_b),
+            "module": self._module(op, region or [number]),
             "why": [*(self._why_region(region, pair) if region else self._why(pair)), *self._exchanged(pair)],
         }
 
@@ -82,10 +82,29 @@ class _Divergence:
         is_op = pair.has_both and self.a.graph.ops.kind[pair.a] == OP == self.b.graph.ops.kind[pair.b]
         return exchanged(self.a, pair.a, self.b, pair.b) if is_op else []
 
-    def _module_of_b(self, labels: list[str]) -> str:
-        """Return the module of b's last operation if a has none such: it computes outside of all modules."""
-        address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
-        return "" if address in {module.address for module in self.a.graph.modules} else address
+    def _module(self, op: Op, numbers: Sequence[int]) -> str:
+        """Return the address of the module in which pairs differ, ``""`` if it is outside of all.
+
+        That is the module of ``b`` if ``a`` computes there outside of all modules and has none such. Where
+        operations of several modules are to blame, it is the one around all of them; but a file folds some
+        modules into others, so that there it is the one of the last.
+
+        Args:
+            op: The operation that makes the difference: of ``a``, or of ``b`` if ``a`` has none.
+            numbers: The numbers of the pairs.
+        """
+        if any("format" in trace.graph.facts for trace in (self.a, self.b)):
+            return op.module or ""
+        found = [self.pairs[number] for number in numbers]
+        rows = [pair.a for pair in found if pair.a >= 0], [pair.b for pair in found if pair.b >= 0]
+        other = _module_around(self.b.graph, rows[1])
+        if not rows[0]:
+            return other
+        own = _module_around(self.a.graph, rows[0] if len(rows[0]) > 1 else [op.row])
+        if other.startswith(f"{own}.") or own.startswith(f"{other}."):
+            return min(own, other)  # one of both computes it in a module inside of that of the other
+        is_of_a = other.partition(":")[0] in {module.address for module in self.a.graph.modules}
+        return own or ("" if is_of_a else other)
 
     def _why_region(self, region: list[int], pair: Pair) -> list[str]:
         """Return how operations that correspond as a whole differ, which led to a pair."""
@@ -198,8 +217,21 @@ class _Divergence:
         else:
             why = [*why, *self._foreign(pair, why)]
         if pair.verdict == "shape":
-            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
-        return why or self._other_inputs(pair)
+            is_turned = self._are_translated() and sorted(one.shape) == sorted(other.shape)
+            what = "it differs in every order of its axes: its" if is_turned else "its"
+            why.insert(0, f"{what} shape is {one.shape} in a, {other.shape} in b")
+        return why or self._other_inputs(pair) or self._as_written(pair)
+
+    def _as_written(self, pair: Pair) -> list[str]:
+        """Return the settings of two operations of two frameworks that only move elements.
+
+        Each framework writes them in its own way, so it is not said which of them differ.
+        """
+        rows = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        settings = [graph.setting(row) for graph, row in rows]
+        if not (self._are_translated() and all(settings) and {_kind(*row) for row in rows} <= MOVES):
+            return []
+        return [f"it is given {settings[0]} in a, {settings[1]} in b"]
 
     def _other_inputs(self, pair: Pair) -> list[str]:
         """Return which tensors two operations of one kind are given, if these do not correspond.
@@ -253,6 +285,16 @@ _ORDERED = frozenset(
     | {"mod", "pow", "float_power", "atan2", "matmul", "bmm", "batch_dot", "cat", "stack", "hstack", "vstack"}
     | {"dstack", "column_stack"}
 )
+
+
+def _module_around(graph: Graph, rows: Sequence[int]) -> str:
+    """Return the address of the innermost module in which all operations that compute ran; ``""`` if none."""
+    types = common_types(graph)
+    ops = [row for row in rows if graph.ops.kind[row] == OP] or rows
+    computing = [row for row in ops if types[int(graph.ops.type[row])] not in MOVES] or ops
+    calls = [graph.enclosing_calls(row) for row in computing]
+    around = [call for call, *others in zip(*calls, strict=False) if {*others} <= {call}]
+    return graph.call_address(around[-1]) if around else ""
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:

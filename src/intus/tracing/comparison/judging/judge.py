@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....core.graph import Graph
 from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
-from .layouts import in_shape, laid_out
+from .layouts import in_shape, laid_out, layouts_differ
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from .sides import Side, are_apart
 
@@ -115,10 +115,36 @@ def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
     if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
         return True  # a step of the same layer, which the other side computes as one
     value = one.value(own)
-    if value is None or not one.depends_on_inputs(own):
+    if value is None or not one.depends_on_inputs(own) or _is_in_layout_of_other(pairs, parent):
         return True  # no tensor that a missing operation could have made another
     given = (other.value(n) for n in other.graph.parents(user))
     return any(x is not None and not are_apart(value, x, parent.rounding_error) for x in given)
+
+
+def _is_in_layout_of_other(pairs: Pairs, alone: Pair) -> bool:
+    """Return whether a row without a partner only moves a tensor that both passes have to the other's layout.
+
+    Of convolutions that have their channels first in one pass, it moves the channels to the end, where the
+    other pass has them already. What follows is given the same then.
+
+    Args:
+        pairs: All pairs.
+        alone: The pair of the row.
+    """
+    if not layouts_differ(pairs.a.graph, pairs.b.graph):
+        return False
+    (side, row), (other, _) = pairs.sides(alone) if alone.a >= 0 else pairs.sides(alone)[::-1]
+    moved = side.value(row)
+    if moved is None or not side.is_op(row) or side.computes(row):
+        return False
+    numbers = pairs.number_of_a if side is pairs.a else pairs.number_of_b
+    for pair in (pairs[numbers[parent]] for parent in side.graph.parents(row)):
+        if not pair.agrees or pair.a not in pairs.moved:
+            continue
+        value = other.value(pair.b if side is pairs.a else pair.a)
+        if value is not None and value.array.shape == moved.array.shape:
+            return difference(moved, value).relative <= pair.rounding_error
+    return False
 
 
 def _judge_values(
@@ -196,7 +222,7 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         parents: The numbers of its parents.
         beyond: Whether it differs by more than rounding explains.
     """
-    single = _single(pairs, parents)
+    single = {n for n in _single(pairs, parents) if not _is_in_layout_of_other(pairs, pairs[n])}
     if not single:
         return []
     if _have_other_types(pairs, pair):

@@ -52,9 +52,42 @@ def laid_out(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elem
         return y._replace(array=np.ascontiguousarray(y.array).reshape(x.array.shape))
     if min(x.array.ndim, y.array.ndim) < 3:
         return y
-    moved = [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
-    fitting = [one for one in moved if one.array.shape == x.array.shape]
+    fitting = (one for one in _with_channels_moved(y) if one.array.shape == x.array.shape)
     return min(fitting, key=lambda one: difference(x, one).relative, default=y)
+
+
+def layouts_like(a: Graph, x: Elements, b: Graph, y: Elements) -> list[Elements]:
+    """Return ``y``, in each layout that another framework may have it in and that has the shape of ``x``.
+
+    Args:
+        a: The graph of the first pass.
+        x: A value of it.
+        b: The graph of the second pass.
+        y: A value of it, which need not be that of ``x``.
+    """
+    may_move = layouts_differ(a, b) and y.array.ndim > 2
+    all_layouts = _with_channels_moved(y) if may_move else [y]
+    return [one for one in all_layouts if one.array.shape == x.array.shape]
+
+
+def is_permuted(x: Elements, y: Elements, allowed: float) -> bool:
+    """Return whether a value is another one with its axes in another order.
+
+    Args:
+        x: The first value.
+        y: The second value.
+        allowed: The relative difference up to which they are the same.
+    """
+    rank = x.array.ndim
+    if rank != y.array.ndim or rank > _MOST_AXES or sorted(x.array.shape) != sorted(y.array.shape):
+        return False
+    orders = (y._replace(array=y.array.transpose(axes)) for axes in itertools.permutations(range(rank)))
+    return any(difference(x, one).relative <= allowed for one in orders if one.array.shape == x.array.shape)
+
+
+def _with_channels_moved(y: Elements) -> list[Elements]:
+    """Return a value as it is, with its channels last as the first, and with the first as the last."""
+    return [y, *(y._replace(array=np.moveaxis(y.array, *axes)) for axes in ((1, -1), (-1, 1)))]
 
 
 def _is_flattened(kinds: set[str], x: Elements, y: Elements) -> bool:
@@ -69,11 +102,12 @@ def _is_flattened(kinds: set[str], x: Elements, y: Elements) -> bool:
 
 
 def in_shape(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elements:
-    """Return ``y`` in the shape of ``x``, if a file computed the same elements in another shape.
+    """Return ``y`` in the shape of ``x``, if another framework or a file computed the same elements.
 
-    A file may compute a linear layer on the rows of a matrix and give the result its shape afterwards, or
-    transpose a sum in place of what is added. That is no difference of operations that compute, but what
-    an operation does that only moves elements.
+    Another framework may have the heads of an attention behind its steps. A file may compute a linear layer
+    on the rows of a matrix and give the result its shape afterwards, or transpose a sum in place of what is
+    added. That is no difference of operations that compute, but what an operation does that only moves
+    elements.
 
     Args:
         a: The first pass.
@@ -83,7 +117,8 @@ def in_shape(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elem
         j: A row of it.
         y: Its value.
     """
-    if not b.is_file or x.array.size != y.array.size:
+    is_other = x.array.shape != y.array.shape and layouts_differ(a.graph, b.graph)
+    if not (b.is_file or is_other) or x.array.size != y.array.size:
         return y
     are_ops = a.is_op(i) and b.is_op(j)
     if not are_ops or (a.graph.type_of(i) in MOVES and b.graph.type_of(j) in MOVES):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import BUFFER, CONSTANT
-from ..judging.layouts import laid_out, layouts_differ
+from ..judging.layouts import laid_out, layouts_differ, layouts_like
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from ..values.differences import difference
 
@@ -111,11 +111,14 @@ class Unpaired:
     def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
         """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
         x, y = self._a.value(i), self._b.value(j)
-        if x is None or y is None or (x.array.shape != y.array.shape and not self._is_of_any_size(pair, i)):
+        if x is None or y is None:
             return False
+        given = layouts_like(self._a.graph, x, self._b.graph, y)
+        if not given and self._is_of_any_size(pair, i):
+            given = [y]
         steps = self._steps.also(pair.a, pair.b, self._pairs.value_of_b(pair.a))
-        step = steps.also(i, j, y).judge(pair.a)
-        return step is not None and i in step.region.given and not step.is_wrong
+        judged = (steps.also(i, j, one).judge(pair.a) for one in given)
+        return any(step is not None and i in step.region.given and not step.is_wrong for step in judged)
 
     def _is_of_any_size(self, pair: Pair, i: int) -> bool:
         """Return whether what ``a`` computes from a row on to a pair may be given a tensor of another shape.
