@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...core.graph import OP, Graph
 from ..results.op import Op
-from .divergence import divergence
+from .divergence import divergence, places
 from .judging.layouts import layouts_like
 from .judging.pairs import AGREE, DIFFERS, EQUAL, UNSAVED
 from .pairing.modules import ModulePair
@@ -127,7 +127,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         """
         unpaired_sources = {
             number
-            for origin, region in origins
+            for origin, region, _ in origins
             if region
             for number in ([origin] if origin in region else pairs[origin].unpaired_parents)
         }
@@ -139,7 +139,8 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             ]
         )
         apart = _without_paired_results(a.graph, b.graph, modules)
-        sources = _sources(a, b, pairs, origins, sorted([*modules, *apart]))
+        calls = _by_address(a.graph, b.graph, [*modules, *apart])
+        sources = {calls[place] for place in places(a, b, pairs, origins) if place in calls}
         modules = sorted([*modules, *(module for module in apart if module.a in sources)])
         table.attrs = {
             "first": divergence(a, b, pairs, origins),
@@ -212,38 +213,10 @@ def _without_paired_results(a: Graph, b: Graph, modules: list[ModulePair]) -> li
     return [ModulePair(call, calls[a.call_address(call)], [], []) for call in free]
 
 
-def _sources(
-    a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], modules: list[ModulePair]
-) -> set[int]:
-    """Return the calls of ``a`` that make a difference, and do not only return one.
-
-    Where other operations led to a difference, this is the innermost call that all of them ran inside of.
-    """
-    found = set[int]()
-    for number, region in origins:
-        ran = [pairs[n] for n in region if _is_op(a, b, pairs[n])]
-        if ran:
-            found.update([module.a for module in modules if _is_inside(a, b, module, ran)][-1:])
-        else:
-            found.update(module.a for module in modules if number in module.outputs)
-    return found
-
-
-def _is_inside(a: Trace, b: Trace, module: ModulePair, ran: list[Pair]) -> bool:
-    """Return whether all operations of some pairs ran inside of two module calls."""
-    sides = (a.graph, module.a, [pair.a for pair in ran]), (b.graph, module.b, [pair.b for pair in ran])
-    return all(
-        int(graph.calls.start[call]) <= row < int(graph.calls.stop[call])
-        for graph, call, rows in sides
-        for row in rows
-        if row >= 0
-    )
-
-
-def _is_op(a: Trace, b: Trace, pair: Pair) -> bool:
-    """Return whether a pair is of operations, not of state that they use."""
-    graph, row = (a.graph, pair.a) if pair.a >= 0 else (b.graph, pair.b)
-    return bool(graph.ops.kind[row] == OP)
+def _by_address(a: Graph, b: Graph, modules: list[ModulePair]) -> dict[str, int]:
+    """Return the calls of ``a`` of pairs of calls by their address in ``a``, and by that in ``b``."""
+    others = {b.call_address(module.b): module.a for module in modules}
+    return others | {a.call_address(module.a): module.a for module in modules}
 
 
 def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], is_source: bool) -> dict[str, Any]:

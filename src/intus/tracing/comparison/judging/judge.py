@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....core.graph import Graph
 from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
-from .layouts import in_shape, laid_out, layouts_differ
+from .layouts import in_shape, laid_out, layouts_differ, layouts_like
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from .sides import Side, are_apart
 
@@ -113,12 +113,30 @@ def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
     (one, row), (other, user) = sides
     own, calls = max(parent.a, parent.b), one.graph.ops.call
     if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
-        return True  # a step of the same layer, which the other side computes as one
+        # a step of the same layer, which the other side computes as one
+        before = [] if one.computes(own) else [pairs[n] for n in _single(pairs, pairs.parents(parent))]
+        return all(_is_given(pairs, pair, n) for n in before)
     value = one.value(own)
     if value is None or not one.depends_on_inputs(own) or _is_in_layout_of_other(pairs, parent):
         return True  # no tensor that a missing operation could have made another
     given = (other.value(n) for n in other.graph.parents(user))
-    return any(x is not None and not are_apart(value, x, parent.rounding_error) for x in given)
+    return any(x is not None and _is_same(one, value, other, x, parent.rounding_error) for x in given)
+
+
+def _is_same(a: Side, x: Elements, b: Side, y: Elements, allowed: float) -> bool:
+    """Return whether two operands are the same tensor, which has its axes in one order in both passes.
+
+    Args:
+        a: The first pass.
+        x: A value of it.
+        b: The second pass.
+        y: A value of it.
+        allowed: The relative difference up to which they are the same.
+    """
+    if alike := layouts_like(a.graph, x, b.graph, y):
+        return any(not are_apart(x, one, allowed) for one in alike)
+    is_turned = sorted(x.array.shape) == sorted(y.array.shape)
+    return not is_turned and not are_apart(x, y, allowed)
 
 
 def _is_in_layout_of_other(pairs: Pairs, alone: Pair) -> bool:

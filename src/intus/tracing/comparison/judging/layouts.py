@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ....core.graph import Graph
+from ....core.graph import INPUT, Graph
 from ....core.vocabularies import KINDS, is_translated
 from ....core.vocabularies.families import MOVES
 from ..values.differences import SAME, difference
@@ -21,9 +21,24 @@ _MOST_AXES = 4
 
 
 def layouts_differ(a: Graph, b: Graph) -> bool:
-    """Return whether the images of one pass may have their channels last, and those of the other first."""
+    """Return whether the images of one pass may have their channels last, and those of the other first.
+
+    Of two passes of one framework, the shapes of their inputs tell.
+    """
     frameworks = {a.facts.get("framework"), b.facts.get("framework")}
-    return len(frameworks) == 2 and not frameworks.isdisjoint(_CHANNELS_LAST)
+    if len(frameworks) == 2:
+        return not frameworks.isdisjoint(_CHANNELS_LAST)
+    shapes = (_input_shapes(graph) for graph in (a, b))
+    return any(one != other and _is_moved(one, other) for one, other in zip(*shapes, strict=False))
+
+
+def _input_shapes(graph: Graph) -> list[tuple[int, ...]]:
+    return [tuple(graph.metas[int(graph.ops.meta[row])].shape) for row in graph.rows_of(INPUT)]
+
+
+def _is_moved(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether one of two shapes has as its last axis what is the second of the other."""
+    return (len(one) > 2 and (one[0], *one[2:], one[1]) == other) or (other[0], *other[2:], other[1]) == one
 
 
 def laid_out(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elements:

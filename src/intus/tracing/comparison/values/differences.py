@@ -104,6 +104,13 @@ def difference(a: Elements, b: Elements) -> Difference:
     )
 
 
+def are_same(x: Elements | None, y: Elements | None) -> bool:
+    """Return whether two values are known and the same numbers, of whatever dtype."""
+    if x is None or y is None or x.array.shape != y.array.shape:
+        return False
+    return difference(x, y).fraction_different == 0
+
+
 class Part(NamedTuple):
     """Elements of a value that are much smaller than all others.
 
