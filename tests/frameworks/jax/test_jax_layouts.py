@@ -3,6 +3,7 @@
 The main environment runs the models of PyTorch and compares, in both orders.
 """
 
+import channels_last
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -207,3 +208,49 @@ def test_step_that_the_keys_lack_is_named_and_not_the_layout_of_the_queries(said
     for one in said["keys"]:
         assert one["first"]["module"] in ("attention", "attention.k"), one
         assert not [why for why in one["first"]["why"] if "shape" in why], one
+
+
+class Normed(nnx.Module):
+    def __init__(self, size, rngs):
+        self.conv = nnx.Conv(6, 6, (size, size), rngs=rngs)
+        self.norm = nnx.BatchNorm(6, epsilon=1e-5, use_running_average=True, rngs=rngs)
+
+    def __call__(self, x):
+        return jax.nn.relu(x + self.norm(self.conv(x)))
+
+
+class Pixels(nnx.Module):
+    """The network of ``channels_last.py``."""
+
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.stem = nnx.Conv(3, 6, (3, 3), rngs=rngs)
+        self.blocks = nnx.List([Normed(size, rngs) for size in (1, 3)])
+        self.head = nnx.Linear(6 * 5 * 7, 4, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.reshape(len(x), -1))
+
+
+@pytest.fixture(scope="module")
+def said_of_changes(tmp_path_factory):
+    net = Pixels()
+    names = {"scale": "weight", "mean": "running_mean", "var": "running_var"}
+    for (*path, name), value in nnx.to_flat_state(nnx.state(net, (nnx.Param, nnx.BatchStat))):
+        layer = ".".join(map(str, path))
+        own = channels_last.WEIGHTS.get(f"{layer}.{names.get(name, name)}")
+        value[...] = jnp.asarray(channels_last.kernel(layer) if own is None else own)
+    trace = intus.trace(net, jnp.asarray(channels_last.IMAGES))
+    return channels_last.compared(trace, tmp_path_factory.mktemp("changes"))
+
+
+def test_right_twin_of_blocks_agrees_in_both_orders(said_of_changes):
+    channels_last.check_right(said_of_changes)
+
+
+@pytest.mark.parametrize("change", channels_last.CHANGES)
+def test_module_that_has_a_planted_change_is_named(said_of_changes, change):
+    channels_last.check_named(said_of_changes, change)

@@ -106,15 +106,22 @@ class _Divergence:
     def place(self, origin: Origin) -> str | None:
         """Return the address of the module in which a difference originates; None if it is outside of all.
 
-        Where operations of several modules make it, that is the innermost module around all of them.
+        Where operations of several modules make it, that is the innermost module around all of them. But a
+        file folds some modules into others, so that there it is the one that the last operation of the model
+        ran in.
 
         Args:
             origin: Where the difference originates.
         """
+        graphs, last = (self.a.graph, self.b.graph), self._last(origin)
+        files = ["format" in graph.facts for graph in graphs]
+        if any(files):
+            side = min((k for k in (0, 1) if last[k] >= 0), key=files.__getitem__)
+            return _module_around(graphs[side], [last[side]])
         rows = self._rows(origin.with_effect or [origin.pair])
         one, other = (
-            _module_around(trace.graph, own if len(own) > 1 else [last]) if own else None
-            for trace, own, last in zip((self.a, self.b), rows, self._last(origin), strict=True)
+            _module_around(graph, own if len(own) > 1 else [at]) if own else None
+            for graph, own, at in zip(graphs, rows, last, strict=True)
         )
         return other if one is None else one if other is None else self._around(one, other)
 

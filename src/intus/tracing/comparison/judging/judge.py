@@ -14,7 +14,7 @@ from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
 from .layouts import in_shape, laid_out, layouts_differ, layouts_like
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
-from .sides import Side, are_apart
+from .sides import Side, are_apart, are_turned
 
 if TYPE_CHECKING:
     from .steps import Steps
@@ -135,8 +135,7 @@ def _is_same(a: Side, x: Elements, b: Side, y: Elements, allowed: float) -> bool
     """
     if alike := layouts_like(a.graph, x, b.graph, y):
         return any(not are_apart(x, one, allowed) for one in alike)
-    is_turned = sorted(x.array.shape) == sorted(y.array.shape)
-    return not is_turned and not are_apart(x, y, allowed)
+    return not are_turned(x, y) and not are_apart(x, y, allowed)
 
 
 def _is_in_layout_of_other(pairs: Pairs, alone: Pair) -> bool:
@@ -254,7 +253,8 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         allowed = max((pairs[n].rounding_error for n in numbers), default=0.0)
         if min(i, j) >= 0:
             x, y = a.value(i), b.value(j)
-            apart = x is not None and y is not None and are_apart(x, y, allowed)
+            turned = beyond and x is not None and y is not None and are_turned(x, y)
+            apart = turned or (x is not None and y is not None and are_apart(x, y, allowed))
         else:
             side, row, other, user = (a, i, b, pair.b) if j < 0 else (b, j, a, pair.a)
             apart = side.depends_on_inputs(row) and not other.has_state(user, side.value(row), allowed)
@@ -263,14 +263,17 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
 
 
 def _are_given_others(pairs: Pairs, pair: Pair) -> bool:
-    """Return whether two operations have an argument that is another tensor, and not only by rounding."""
+    """Return whether two operations have an argument that is another tensor, and not only by rounding.
+
+    Or in which the same tensor has its axes in another order.
+    """
     rows_a, rows_b = (dict(side.graph.parents_by_argument(row)) for side, row in pairs.sides(pair))
     for i, j in ((rows_a[name], rows_b[name]) for name in rows_a.keys() & rows_b):
         n, other = pairs.number_of_a[i], pairs.number_of_b[j]
         x, y = pairs.a.value(i), pairs.b.value(j)
-        if n != other and x is not None and y is not None:
+        if x is not None and y is not None:
             allowed = max(pairs[n].rounding_error, pairs[other].rounding_error)
-            if are_apart(x, y, allowed):
+            if are_turned(x, y) or (n != other and are_apart(x, y, allowed)):
                 return True
     return False
 

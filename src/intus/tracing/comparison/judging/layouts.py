@@ -16,6 +16,8 @@ from .sides import Side
 
 #: Frameworks whose images have their channels last.
 _CHANNELS_LAST = frozenset({"jax", "keras", "tensorflow"})
+#: The order of the axes of images with their channels moved, and their pixels transposed.
+_TRANSPOSED = (0, 3, 2, 1)
 #: The largest number of axes of which all orders are tried.
 _MOST_AXES = 4
 
@@ -119,10 +121,10 @@ def _is_flattened(kinds: set[str], x: Elements, y: Elements) -> bool:
 def in_shape(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elements:
     """Return ``y`` in the shape of ``x``, if another framework or a file computed the same elements.
 
-    Another framework may have the heads of an attention behind its steps. A file may compute a linear layer
-    on the rows of a matrix and give the result its shape afterwards, or transpose a sum in place of what is
-    added. That is no difference of operations that compute, but what an operation does that only moves
-    elements.
+    Another framework may have the heads of an attention behind its steps, but the pixels of an image
+    in no other order. A file may compute a linear layer on the rows of a matrix and give the result its shape
+    afterwards, or transpose a sum in place of what is added. That is no difference of operations that
+    compute, but what an operation does that only moves elements.
 
     Args:
         a: The first pass.
@@ -145,7 +147,8 @@ def in_shape(a: Side, i: int, x: Elements, b: Side, j: int, y: Elements) -> Elem
         return y
     orders = [y.array]
     if y.array.ndim == x.array.ndim <= _MOST_AXES:
-        orders += [y.array.transpose(axes) for axes in itertools.permutations(range(y.array.ndim))]
+        ways = itertools.permutations(range(y.array.ndim))
+        orders += [y.array.transpose(axes) for axes in ways if axes != _TRANSPOSED or b.is_file]
     flat = (one for one in orders if one.shape == x.array.shape or one is y.array)
     moved = (y._replace(array=np.ascontiguousarray(one).reshape(x.array.shape)) for one in flat)
     return next((one for one in moved if difference(x, one).relative <= SAME), y)

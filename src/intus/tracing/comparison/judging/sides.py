@@ -140,6 +140,11 @@ def are_apart(x: Elements, y: Elements, allowed: float) -> bool:
     return x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME)
 
 
+def are_turned(x: Elements, y: Elements) -> bool:
+    """Return whether one of two values has the axes of the other in another order, as their shapes tell."""
+    return x.array.shape != y.array.shape and sorted(x.array.shape) == sorted(y.array.shape)
+
+
 def has_near(value: Elements, states: Iterable[Elements | None]) -> bool:
     """Return whether a value is among those of parameters, but for rounding."""
     return any(one is not None and not are_apart(value, one, rounding(value, one)) for one in states)
