@@ -299,6 +299,8 @@ def test_no_rounding_is_assumed_of_numbers_that_are_exact(name, factor):
     for table in (compare(own, other), compare(other, own)):
         assert "amplified" not in str(table)
         assert (table.attrs["first"] or {"module": ""})["module"] == ("" if factor == 1.0 else "fc"), table
+        sources = table.modules.a[table.modules.is_source].tolist()
+        assert sources == ([] if factor == 1.0 else ["fc"]), table
 
 
 #: The columns of each side.

@@ -51,7 +51,8 @@ def places(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> list
         pairs: The pairs of rows, with what was found.
         origins: Where differences originate.
     """
-    return [_Divergence(a, b, pairs).place(origin) for origin in origins]
+    found = _Divergence(a, b, pairs)
+    return [found.place(origin) for origin in origins]
 
 
 class _Divergence:
