@@ -114,6 +114,29 @@ def test_change_since_the_export_is_named(case, change):
     assert f"net.onnx does not compute what Net does. The first difference is in {module}." in str(check)
 
 
+def without_modules(file, path):
+    """Write a file anew without what it says of the modules that its operations ran in."""
+    model = onnx.load(file)
+    for node in model.graph.node:
+        node.ClearField("name")
+        node.ClearField("metadata_props")
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("has_modules", [True, False])
+@pytest.mark.parametrize("change", [tanh, eps, weight, statistics, head])
+def test_module_of_the_model_is_named_whichever_comes_first(case, change, has_modules, tmp_path):
+    net, x, file = case
+    other = copy.deepcopy(net)
+    module, _ = change(other)
+    file = file if has_modules else without_modules(file, tmp_path / "plain.onnx")
+    passes = intus.trace(other, x), intus.read(file, x)
+    for table in (intus.compare(*passes), intus.compare(*passes[::-1])):
+        assert table.attrs["first"]["module"] == module, str(table)
+        assert f" in {module}" in table.attrs["summary"].split("\n")[1]
+
+
 def test_training_mode_is_said(case):
     net, x, file = case
     check = intus.check_export(copy.deepcopy(net).train(), file, x)

@@ -8,6 +8,7 @@ from torch import nn
 import intus
 from intus import compare
 from intus.core.building import GraphBuilder, Scope
+from intus.tracing.comparison.values.settings import different_constants
 
 
 class Net(nn.Module):
@@ -298,6 +299,8 @@ def test_no_rounding_is_assumed_of_numbers_that_are_exact(name, factor):
     for table in (compare(own, other), compare(other, own)):
         assert "amplified" not in str(table)
         assert (table.attrs["first"] or {"module": ""})["module"] == ("" if factor == 1.0 else "fc"), table
+        sources = table.modules.a[table.modules.is_source].tolist()
+        assert sources == ([] if factor == 1.0 else ["fc"]), table
 
 
 #: The columns of each side.
@@ -370,3 +373,42 @@ def test_product_on_the_rows_of_a_matrix_is_not_blamed_for_what_is_before_it(oth
     else:
         assert first["module"] == "", str(table)
         assert not [reason for reason in first["why"] if "shape" in reason], first
+
+
+def padded(framework, setting, mode):
+    """Return a trace of a padding of two steps at the beginning."""
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
+    builder = GraphBuilder(framework)
+    row = builder.input("x", x.shape, "float32")
+    values = {row: x}
+    value = np.pad(x, ((0, 0), (2, 0), (0, 0)), mode)
+    row = builder.op("pad", value.shape, "float32", parents=[(row, "0")], setting=setting)
+    last = builder.output("y", row)
+    values |= {row: value, last: value}
+    graph, rows = builder.graph({"framework": framework})
+    return intus.Trace(graph, {int(rows[row]): value for row, value in values.items()})
+
+
+def test_settings_of_moves_are_stated_as_each_framework_writes_them():
+    """JAX states first the value that it pads with, and PyTorch the widths."""
+    of_jax, of_torch = "0, padding_config=((0, 0, 0), (2, 0, 0))", "(0, 0, 2, 0), mode='replicate'"
+    one, other = padded("jax", of_jax, "constant"), padded("torch", of_torch, "edge")
+    for (a, b), (x, y) in (((one, other), (of_jax, of_torch)), ((other, one), (of_torch, of_jax))):
+        first = compare(a, b).attrs["first"]
+        assert first["why"] == [f"it is given {x} in a, {y} in b"], first
+
+
+def test_constant_of_a_layer_is_compared_with_none_outside_of_it():
+    def graph(framework, *ops):
+        builder = GraphBuilder(framework)
+        for type_, scope, setting in ops:
+            builder.op(type_, (2,), "float32", scope=[Scope("", "Net"), *scope], setting=setting)
+        return builder.graph({"framework": framework})[0]
+
+    norm = [Scope("norm", "Norm")]
+    own = graph("keras", ("AddV2", norm, "y=0.001"), ("Square", [], ""))
+    outside = graph("torch", ("layer_norm", norm, ""), ("normalize", [], "eps=1e-12"))
+    inside = graph("torch", ("layer_norm", norm, "eps=1e-05"), ("normalize", [], ""))
+    assert different_constants(own, range(2), outside, range(2)) == []
+    (reason,) = different_constants(own, range(2), inside, range(2))
+    assert "y=0.001 (AddV2_1_1) in a, eps=1e-05 (layer_norm_1_1) in b" in reason

@@ -44,7 +44,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
     The traces may be of two checkpoints, dtypes, devices or modes of a model, or of two implementations of
     one architecture, also in two frameworks or a model file (``read``). Images with the channels first are
-    compared with images of another framework with the channels last.
+    compared with images with the channels last, of another framework or as the shapes of the inputs tell.
 
     Args:
         a: A trace with saved values.
@@ -75,7 +75,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
         ``.attrs["first"]`` is the first operation that makes a difference which reaches the outputs, as a
         dict of ``a``, ``b``, ``module`` and ``why``; None if there is none. If the passes ran other
-        operations there, it is the last of them. ``.attrs["summary"]`` is the summary in words.
+        operations there, it is the last of them, and the module is the innermost around all of them that
+        have an effect on these inputs; of a file, it is that of the last one of the model.
+        ``.attrs["summary"]`` is the summary in words.
 
         ``.agree`` is True if every output was compared and nothing differs, no tensor and no constant that
         both state, no parameter that only one uses, whether or not that reaches the outputs; ``.modules`` has

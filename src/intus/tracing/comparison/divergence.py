@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from ...core.analysis.alignment import same_modules
 from ...core.graph import BUFFER, OP, Graph
 from ...core.vocabularies import KINDS, common_types, is_translated
 from ...core.vocabularies.families import MOVES
 from ..results.op import Op
+from .judging.sides import returned
 from .parameters.exchanged import exchanged
 from .parameters.parameters import COMBINED, UsedParameters
 from .reasons import drawn, reasons
@@ -39,6 +42,19 @@ def divergence(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> 
     return _Divergence(a, b, pairs).of(origins[0]) if origins else None
 
 
+def places(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> list[str | None]:
+    """Return the addresses of the modules in which differences originate; None for one outside of all.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: The pairs of rows, with what was found.
+        origins: Where differences originate.
+    """
+    found = _Divergence(a, b, pairs)
+    return [found.place(origin) for origin in origins]
+
+
 class _Divergence:
     """Finds why two passes diverge at a place.
 
@@ -51,11 +67,10 @@ class _Divergence:
     def __init__(self, a: Trace, b: Trace, pairs: list[Pair]) -> None:
         self.a, self.b, self.pairs = a, b, pairs
 
-    def _labels(self, numbers: Iterable[int]) -> tuple[list[str], list[str]]:
-        """Return the labels of some pairs in ``a`` and in ``b``."""
+    def _rows(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return the rows of some pairs in ``a`` and in ``b``."""
         found = [self.pairs[number] for number in numbers]
-        labels_a = [self.a.graph.labels[pair.a] for pair in found if pair.a >= 0]
-        return labels_a, [self.b.graph.labels[pair.b] for pair in found if pair.b >= 0]
+        return [pair.a for pair in found if pair.a >= 0], [pair.b for pair in found if pair.b >= 0]
 
     def of(self, origin: Origin) -> dict[str, Any]:
         """Return the operation that makes a difference, and why.
@@ -63,29 +78,76 @@ class _Divergence:
         Args:
             origin: Where the difference originates.
         """
-        number, region = origin
-        pair = self.pairs[number]
-        labels_a, labels_b = self._labels(region or [number])
-        op = self.a[labels_a[-1]] if labels_a else self.b[labels_b[-1]]
-        if labels_a and labels_b:
-            inside = {self.pairs[n].a for n in region}
-            op = Op(self.a, self._computed(op.row, self.b[labels_b[-1]].row, inside))
+        pair, (row, other) = self.pairs[origin.pair], self._last(origin)
         return {
-            "a": op.label if labels_a else "",
-            "b": labels_b[-1] if labels_b else "",
-            "module": op.module or self._module_of_b(labels_b),
-            "why": [*(self._why_region(region, pair) if region else self._why(pair)), *self._exchanged(pair)],
+            "a": self.a.graph.labels[row] if row >= 0 else "",
+            "b": self.b.graph.labels[other] if other >= 0 else "",
+            "module": self.place(origin) or "",
+            "why": [
+                *(self._why_region(origin.region, pair) if origin.region else self._why(pair)),
+                *self._exchanged(pair),
+            ],
         }
+
+    def _last(self, origin: Origin) -> tuple[int, int]:
+        """Return the row of ``a`` and that of ``b`` that make a difference last; -1 for none."""
+        rows, others = self._rows(origin.region or [origin.pair])
+        if not (rows and others):
+            return max(rows, default=-1), max(others, default=-1)
+        return (
+            _computed(self.a, rows[-1], self.b, others[-1], rows),
+            _computed(self.b, others[-1], self.a, rows[-1], others),
+        )
 
     def _exchanged(self, pair: Pair) -> list[str]:
         """Return which values of another layer, or under another name, make a pair differ."""
         is_op = pair.has_both and self.a.graph.ops.kind[pair.a] == OP == self.b.graph.ops.kind[pair.b]
         return exchanged(self.a, pair.a, self.b, pair.b) if is_op else []
 
-    def _module_of_b(self, labels: list[str]) -> str:
-        """Return the module of b's last operation if a has none such: it computes outside of all modules."""
-        address = (self.b[labels[-1]].module or "") if labels and "format" not in self.b.graph.facts else ""
-        return "" if address in {module.address for module in self.a.graph.modules} else address
+    def place(self, origin: Origin) -> str | None:
+        """Return the address of the module in which a difference originates; None if it is outside of all.
+
+        Where operations of several modules make it, that is the innermost module around all of them. But a
+        file folds some modules into others, so that there it is the one that the last operation of the model
+        ran in.
+
+        Args:
+            origin: Where the difference originates.
+        """
+        graphs, last = (self.a.graph, self.b.graph), self._last(origin)
+        files = ["format" in graph.facts for graph in graphs]
+        if any(files):
+            side = min((k for k in (0, 1) if last[k] >= 0), key=files.__getitem__)
+            return _module_around(graphs[side], [last[side]])
+        rows = self._rows(origin.with_effect or [origin.pair])
+        one, other = (
+            _module_around(graph, own if len(own) > 1 else [at]) if own else None
+            for graph, own, at in zip(graphs, rows, last, strict=True)
+        )
+        return other if one is None else one if other is None else self._around(one, other)
+
+    def _around(self, one: str, other: str) -> str:
+        """Return the address of the innermost module around one of ``a`` and one of ``b``.
+
+        If one of both is inside of the other and only its pass has such a module, it is that one: the other
+        pass computes the same in the code of what is around it.
+
+        Args:
+            one: The address of the first.
+            other: The address of the second.
+        """
+        names = same_modules(self.a.graph, self.b.graph)
+        own = {module.address for module in self.a.graph.modules}
+        others = {_renamed(module.address, names) for module in self.b.graph.modules}
+        first, second = one.partition(":")[0], _renamed(other.partition(":")[0], names)
+        if _is_inside(second, first):
+            return one if second in own or _is_layer(first, own) else other
+        if _is_inside(first, second):
+            return other if first in others or _is_layer(second, others) else one
+        if not {first, second} <= own & others:
+            return one
+        parts = zip(first.split("."), second.split("."), strict=False)
+        return ".".join(part for part, _ in takewhile(lambda both: both[0] == both[1], parts))
 
     def _why_region(self, region: list[int], pair: Pair) -> list[str]:
         """Return how operations that correspond as a whole differ, which led to a pair."""
@@ -160,30 +222,6 @@ class _Divergence:
         frameworks = {graph.facts.get("framework") for graph in graphs}
         return len(frameworks) == 2 and any(map(is_translated, graphs))
 
-    def _computed(self, row: int, other: int, inside: Collection[int]) -> int:
-        """Return the row of a that computed a value in the module in which b did.
-
-        A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
-        the result of what is before it: of the layer, or of code of the parent.
-
-        Args:
-            row: A row of a.
-            other: The row of b that corresponds to it; -1 for none.
-            inside: The rows of a that b computes otherwise.
-        """
-        module = Op(self.b, other).module if other >= 0 else None
-        for parent in self.a.graph.parents(row):
-            one, two = (plain(self.a.values.get(at)) for at in (row, parent))
-            if one is None or two is None or not one.equals(two):
-                continue
-            if module:
-                is_before = Op(self.a, row).module != module == Op(self.a, parent).module
-            else:
-                is_before = parent in inside
-            if is_before:
-                return self._computed(parent, other, inside)
-        return row
-
     def _why(self, pair: Pair) -> list[str]:
         one, other = Op(self.a, pair.a), Op(self.b, pair.b)
         why = reasons(self.a, pair.a, self.b, pair.b)
@@ -198,8 +236,21 @@ class _Divergence:
         else:
             why = [*why, *self._foreign(pair, why)]
         if pair.verdict == "shape":
-            why.insert(0, f"its shape is {one.shape} in a, {other.shape} in b")
-        return why or self._other_inputs(pair)
+            is_turned = self._are_translated() and sorted(one.shape) == sorted(other.shape)
+            what = "it differs in every order of its axes: its" if is_turned else "its"
+            why.insert(0, f"{what} shape is {one.shape} in a, {other.shape} in b")
+        return why or self._other_inputs(pair) or self._as_written(pair)
+
+    def _as_written(self, pair: Pair) -> list[str]:
+        """Return the settings of two operations of two frameworks that only move elements.
+
+        Each framework writes them in its own way, so it is not said which of them differ.
+        """
+        rows = (self.a.graph, pair.a), (self.b.graph, pair.b)
+        settings = [graph.setting(row) for graph, row in rows]
+        if not (self._are_translated() and all(settings) and {_kind(*row) for row in rows} <= MOVES):
+            return []
+        return [f"it is given {settings[0]} in a, {settings[1]} in b"]
 
     def _other_inputs(self, pair: Pair) -> list[str]:
         """Return which tensors two operations of one kind are given, if these do not correspond.
@@ -253,6 +304,62 @@ _ORDERED = frozenset(
     | {"mod", "pow", "float_power", "atan2", "matmul", "bmm", "batch_dot", "cat", "stack", "hstack", "vstack"}
     | {"dstack", "column_stack"}
 )
+
+
+def _renamed(address: str, names: Mapping[str, str]) -> str:
+    """Return an address with the name in the other pass of the innermost module around it that has one.
+
+    >>> _renamed("blocks.0.norm", {"blocks.0": "0"})
+    '0.norm'
+    """
+    around, point, last = address.rpartition(".")
+    if address in names or not point:
+        return names.get(address, address)
+    return f"{_renamed(around, names)}.{last}"
+
+
+def _is_inside(address: str, other: str) -> bool:
+    """Return whether an address is that of a module inside of another, or the same."""
+    return not other or f"{address}.".startswith(f"{other}.")
+
+
+def _is_layer(address: str, addresses: Collection[str]) -> bool:
+    """Return whether a module is not the model, and has no modules inside."""
+    return bool(address) and not any(one != address and _is_inside(one, address) for one in addresses)
+
+
+def _module_around(graph: Graph, rows: Sequence[int]) -> str | None:
+    """Return the address of the innermost module in which all operations that compute ran; None if none."""
+    types = common_types(graph)
+    ops = [row for row in rows if graph.ops.kind[row] == OP] or rows
+    computing = [row for row in ops if types[int(graph.ops.type[row])] not in MOVES] or ops
+    calls = [graph.enclosing_calls(row) for row in computing]
+    around = [call for call, *others in zip(*calls, strict=False) if {*others} <= {call}]
+    return graph.call_address(around[-1]) if around else None
+
+
+def _computed(a: Trace, row: int, b: Trace, other: int, inside: Collection[int]) -> int:
+    """Return the row of a pass that computed a value in the module in which the other pass did.
+
+    A dropout in evaluation mode returns what it is given, and a file lacks it, so that it is paired with
+    the result of what is before it: of the layer, or of code of the parent.
+
+    Args:
+        a: The pass.
+        row: A row of it.
+        b: The other pass.
+        other: The row of it that corresponds to it.
+        inside: The rows of the pass that the other computes otherwise.
+    """
+    module = Op(b, other).module
+    for parent in returned(a, row):
+        if module:
+            is_before = Op(a, row).module != module == Op(a, parent).module
+        else:
+            is_before = parent in inside
+        if is_before:
+            return _computed(a, parent, b, other, inside)
+    return row
 
 
 def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:

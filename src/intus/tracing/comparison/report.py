@@ -163,11 +163,11 @@ class Report:
         return f"No tensor differs by more than {why}."
 
     def _divergence(self, first: dict[str, Any]) -> list[str]:
-        number, region = self.origins[0]
+        number, region, _ = self.origins[0]
         pair = self.pairs[number]
         op = self.a[first["a"]] if first["a"] else self.b[first["b"]]
         name = " and ".join(dict.fromkeys(label for label in (first["a"], first["b"]) if label))
-        where = f" in {op.module}" if op.module else ""
+        where = f" in {first['module']}" if first["module"] else ""
         line = f" ({Path(op.source.file).name}, line {op.source.line})" if op.source else ""
         lines = [f"They diverge at {name}{where}{line}."]
         found = pair.difference

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from ...core.graph import OP
+from ...core.graph import OP, Graph
 from ..results.op import Op
-from .divergence import divergence
-from .judging.pairs import AGREE
+from .divergence import divergence, places
+from .judging.layouts import layouts_like
+from .judging.pairs import AGREE, DIFFERS, EQUAL, UNSAVED
 from .pairing.modules import ModulePair
 from .report import Report
+from .values.differences import difference
+from .values.elements import plain
 
 if TYPE_CHECKING:
     from ..results.trace import Trace
@@ -124,7 +127,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         """
         unpaired_sources = {
             number
-            for origin, region in origins
+            for origin, region, _ in origins
             if region
             for number in ([origin] if origin in region else pairs[origin].unpaired_parents)
         }
@@ -135,12 +138,15 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 for number, pair in enumerate(pairs)
             ]
         )
-        sources = {origin.pair for origin in origins}
+        apart = _without_paired_results(a.graph, b.graph, modules)
+        calls = _by_address(a.graph, b.graph, [*modules, *apart])
+        sources = {calls[place] for place in places(a, b, pairs, origins) if place in calls}
+        modules = sorted([*modules, *(module for module in apart if module.a in sources)])
         table.attrs = {
             "first": divergence(a, b, pairs, origins),
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
-            "modules": [_module(a, b, module, pairs, sources) for module in modules],
+            "modules": [_module(a, b, module, pairs, module.a in sources) for module in modules],
             "idle": idle,
         }
         report = Report(a, b, pairs, origins, idle)
@@ -194,7 +200,26 @@ def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any
     return facts
 
 
-def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], origins: set[int]) -> dict[str, Any]:
+def _without_paired_results(a: Graph, b: Graph, modules: list[ModulePair]) -> list[ModulePair]:
+    """Return the calls of one address of which no results were paired.
+
+    Of a file there are none: it folds modules into others.
+    """
+    if "format" in a.facts or "format" in b.facts:
+        return []
+    taken = {module.a for module in modules}, {module.b for module in modules}
+    calls = {b.call_address(call): call for call in range(len(b.calls)) if call not in taken[1]}
+    free = [call for call in range(len(a.calls)) if call not in taken[0] and a.call_address(call) in calls]
+    return [ModulePair(call, calls[a.call_address(call)], [], []) for call in free]
+
+
+def _by_address(a: Graph, b: Graph, modules: list[ModulePair]) -> dict[str, int]:
+    """Return the calls of ``a`` of pairs of calls by their address in ``a``, and by that in ``b``."""
+    others = {b.call_address(module.b): module.a for module in modules}
+    return others | {a.call_address(module.a): module.a for module in modules}
+
+
+def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], is_source: bool) -> dict[str, Any]:
     found = [pairs[number] for number in module.outputs]
     facts: dict[str, Any] = {}
     for name, graph, call in (("a", a.graph, module.a), ("b", b.graph, module.b)):
@@ -202,8 +227,26 @@ def _module(a: Trace, b: Trace, module: ModulePair, pairs: list[Pair], origins: 
         facts[name] = graph.call_address(call)
         facts[f"class_{name}"] = graph.modules[int(graph.calls.module[call])].type
         facts[f"ops_{name}"] = int((graph.ops.kind[start:stop] == OP).sum())
+    verdicts = [pair.verdict for pair in found]
+    apart = [pair.difference.relative for pair in found if pair.difference]
+    if not found and (apart := _unpaired_results(a, module.a, b, module.b)):
+        verdicts = [DIFFERS if apart[0] else EQUAL]
     return facts | {
-        "verdict": max((pair.verdict for pair in found), key=_FROM_BEST.index, default="not saved"),
-        "is_source": not origins.isdisjoint(module.outputs),
-        "relative": max((pair.difference.relative for pair in found if pair.difference), default=math.nan),
+        "verdict": max(verdicts, key=_FROM_BEST.index, default=UNSAVED),
+        "is_source": is_source,
+        "relative": max(apart, default=math.nan),
     }
+
+
+def _unpaired_results(a: Trace, call: int, b: Trace, other: int) -> list[float]:
+    """Return by how much the results of two calls differ that each have one, which are no pair.
+
+    Empty if they are not known, or of two shapes.
+    """
+    rows, others = a.graph.call_outputs.get(call, ()), b.graph.call_outputs.get(other, ())
+    if len(rows) != 1 or len(others) != 1:
+        return []
+    x, y = plain(a.values.get(rows[0])), plain(b.values.get(others[0]))
+    if x is None or y is None:
+        return []
+    return sorted(difference(x, one).relative for one in layouts_like(a.graph, x, b.graph, y))[:1]

@@ -64,7 +64,7 @@ class Judged(NamedTuple):
         def numbered(some: Iterable[int]) -> list[int]:
             return sorted(number[old] for old in some)
 
-        origins = [one._replace(pair=number[one.pair], region=numbered(one.region)) for one in self.origins]
+        origins = [type(one)(number[one.pair], *map(numbered, one[1:])) for one in self.origins]
         modules = [ModulePair(b, a, numbered(out), numbered(inside)) for a, b, out, inside in self.modules]
         return Judged(
             [self._turned(self.pairs[old], numbered) for old in order],

@@ -16,7 +16,7 @@ from ...capture.invocation import Invocation
 from ...capture.saving.store import for_replay
 from ...replaying.call_inputs import CallInputs
 from ...replaying.replay import Replays, UnprovenError, run_call, unrecorded
-from ..values.differences import difference, rounding
+from ..values.differences import are_same, difference, rounding
 from ..values.elements import Elements, plain
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Calls:
             for row in rows:
                 if self.graph.ops.kind[row] == OP:
                     result, finer = run.called(row), run.called(row, "float64")
-                    if not _are_same(plain(result), plain(finer)):
+                    if not are_same(plain(result), plain(finer)):
                         rounding_calls.add(int(self.graph.ops.event[row]))
                     run.add(row, result)
         except Exception:  # as in ``computed``
@@ -158,7 +158,7 @@ class _Run:
         if t.is_floating_point() and not (own.is_floating_point() or own.is_complex()):
             t = t.round()  # such as ids that the other pass has as floats
         t = _in(t.to(own.device, own.dtype), self._dtype)
-        if self._otherwise is None or _are_same(plain(own), plain(value)):
+        if self._otherwise is None or are_same(plain(own), plain(value)):
             self._set_exact(row, t)
         else:
             self.values[row] = self._others[row] = self._otherwise(t)
@@ -198,13 +198,6 @@ class _Run:
         """Set a value that only an operation that rounds something takes rounded otherwise."""
         self._exact.add(row)
         self.values[row], self._others[row] = t, self._otherwise(t) if self._otherwise else t
-
-
-def _are_same(x: Elements | None, y: Elements | None) -> bool:
-    """Return whether two values are the same numbers, of whatever dtype."""
-    if x is None or y is None or x.array.shape != y.array.shape:
-        return False
-    return difference(x, y).fraction_different == 0
 
 
 def _tensor(value: Any) -> Tensor:
@@ -254,7 +247,7 @@ def isolated_error(
     distance = difference(out, y).relative
     if edited:
         return distance, 0.0
-    kinds = [[(t.dtype, t.device) for t in some] for some in (given, inputs.values())]
+    kinds = [[(t.dtype, t.device, t.stride()) for t in some] for some in (given, inputs.values())]
     if distance and out.dtype == y.dtype and kinds[0] == kinds[1]:
         again = b.result(other, other_call, list(inputs.values()))
         if again is not None and again.equals(y):  # some kernels add in no fixed order

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ....core.graph import Graph
 from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
-from .layouts import in_shape, laid_out
+from .layouts import in_shape, laid_out, layouts_differ, layouts_like
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
-from .sides import Side, are_apart
+from .sides import Side, are_apart, are_turned
 
 if TYPE_CHECKING:
     from .steps import Steps
@@ -113,12 +113,55 @@ def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
     (one, row), (other, user) = sides
     own, calls = max(parent.a, parent.b), one.graph.ops.call
     if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
-        return True  # a step of the same layer, which the other side computes as one
+        # a step of the same layer, which the other side computes as one
+        before = [] if one.computes(own) else [pairs[n] for n in _single(pairs, pairs.parents(parent))]
+        return all(_is_given(pairs, pair, n) for n in before)
     value = one.value(own)
-    if value is None or not one.depends_on_inputs(own):
+    if value is None or not one.depends_on_inputs(own) or _is_in_layout_of_other(pairs, parent):
         return True  # no tensor that a missing operation could have made another
     given = (other.value(n) for n in other.graph.parents(user))
-    return any(x is not None and not are_apart(value, x, parent.rounding_error) for x in given)
+    return any(x is not None and _is_same(one, value, other, x, parent.rounding_error) for x in given)
+
+
+def _is_same(a: Side, x: Elements, b: Side, y: Elements, allowed: float) -> bool:
+    """Return whether two operands are the same tensor, which has its axes in one order in both passes.
+
+    Args:
+        a: The first pass.
+        x: A value of it.
+        b: The second pass.
+        y: A value of it.
+        allowed: The relative difference up to which they are the same.
+    """
+    if alike := layouts_like(a.graph, x, b.graph, y):
+        return any(not are_apart(x, one, allowed) for one in alike)
+    return not are_turned(x, y) and not are_apart(x, y, allowed)
+
+
+def _is_in_layout_of_other(pairs: Pairs, alone: Pair) -> bool:
+    """Return whether a row without a partner only moves a tensor that both passes have to the other's layout.
+
+    Of convolutions that have their channels first in one pass, it moves the channels to the end, where the
+    other pass has them already. What follows is given the same then.
+
+    Args:
+        pairs: All pairs.
+        alone: The pair of the row.
+    """
+    if not layouts_differ(pairs.a.graph, pairs.b.graph):
+        return False
+    (side, row), (other, _) = pairs.sides(alone) if alone.a >= 0 else pairs.sides(alone)[::-1]
+    moved = side.value(row)
+    if moved is None or not side.is_op(row) or side.computes(row):
+        return False
+    numbers = pairs.number_of_a if side is pairs.a else pairs.number_of_b
+    for pair in (pairs[numbers[parent]] for parent in side.graph.parents(row)):
+        if not pair.agrees or pair.a not in pairs.moved:
+            continue
+        value = other.value(pair.b if side is pairs.a else pair.a)
+        if value is not None and value.array.shape == moved.array.shape:
+            return difference(moved, value).relative <= pair.rounding_error
+    return False
 
 
 def _judge_values(
@@ -196,7 +239,7 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         parents: The numbers of its parents.
         beyond: Whether it differs by more than rounding explains.
     """
-    single = _single(pairs, parents)
+    single = {n for n in _single(pairs, parents) if not _is_in_layout_of_other(pairs, pairs[n])}
     if not single:
         return []
     if _have_other_types(pairs, pair):
@@ -210,7 +253,8 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         allowed = max((pairs[n].rounding_error for n in numbers), default=0.0)
         if min(i, j) >= 0:
             x, y = a.value(i), b.value(j)
-            apart = x is not None and y is not None and are_apart(x, y, allowed)
+            turned = beyond and x is not None and y is not None and are_turned(x, y)
+            apart = turned or (x is not None and y is not None and are_apart(x, y, allowed))
         else:
             side, row, other, user = (a, i, b, pair.b) if j < 0 else (b, j, a, pair.a)
             apart = side.depends_on_inputs(row) and not other.has_state(user, side.value(row), allowed)
@@ -219,14 +263,17 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
 
 
 def _are_given_others(pairs: Pairs, pair: Pair) -> bool:
-    """Return whether two operations have an argument that is another tensor, and not only by rounding."""
+    """Return whether two operations have an argument that is another tensor, and not only by rounding.
+
+    Or in which the same tensor has its axes in another order.
+    """
     rows_a, rows_b = (dict(side.graph.parents_by_argument(row)) for side, row in pairs.sides(pair))
     for i, j in ((rows_a[name], rows_b[name]) for name in rows_a.keys() & rows_b):
         n, other = pairs.number_of_a[i], pairs.number_of_b[j]
         x, y = pairs.a.value(i), pairs.b.value(j)
-        if n != other and x is not None and y is not None:
+        if x is not None and y is not None:
             allowed = max(pairs[n].rounding_error, pairs[other].rounding_error)
-            if are_apart(x, y, allowed):
+            if are_turned(x, y) or (n != other and are_apart(x, y, allowed)):
                 return True
     return False
 

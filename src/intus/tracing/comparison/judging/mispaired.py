@@ -6,6 +6,7 @@ from ....core.vocabularies.families import MOVES
 from ..pairing.modules import ModulePair
 from ..values.differences import SAME, difference, same_elements
 from ..values.settings import RECURRENT
+from .layouts import is_permuted, layouts_differ
 from .pairs import SHAPE, Pair, Pairs
 from .sides import HIDING, Side, are_apart, has_near
 
@@ -32,6 +33,7 @@ def mispaired(pairs: Pairs) -> set[int]:
         n
         for n, pair in enumerate(pairs)
         if _is_laid_out_for_a_layer(pairs, pair)
+        or _is_laid_out_otherwise(pairs, pair)
         or _is_in_another_module(pairs, pair)
         or _is_beside_a_dropout(pairs, pair)
         or (_is_mispaired(pairs, pair) and (not agree or _corresponds_to_another(pairs, pair)))
@@ -156,6 +158,20 @@ def _is_laid_out_for_a_layer(pairs: Pairs, pair: Pair) -> bool:
         and len(settings) == len(layers) > 0 < len(others)
         and all(_is_recurrent(pairs.b, other) for other in others)
     )
+
+
+def _is_laid_out_otherwise(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two moves of two frameworks return one tensor, with its axes in another order.
+
+    A loop of JAX takes the steps first, where PyTorch takes the batch first. What follows tells whether one
+    of them should have moved it otherwise.
+    """
+    if pair.verdict != SHAPE or not layouts_differ(pairs.a.graph, pairs.b.graph):
+        return False
+    if any(not side.is_op(row) or side.computes(row) for side, row in pairs.sides(pair)):
+        return False
+    x, y = (side.value(row) for side, row in pairs.sides(pair))
+    return x is not None and y is not None and is_permuted(x, y, pair.rounding_error)
 
 
 def _is_recurrent(side: Side, row: int) -> bool:

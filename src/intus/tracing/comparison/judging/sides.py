@@ -24,7 +24,7 @@ from ....core.vocabularies.families import (
 )
 from ...validation.uninitialized import UNINITIALIZED
 from ..pairing.regions import of_inputs
-from ..values.differences import SAME, difference, rounding
+from ..values.differences import SAME, are_same, difference, rounding
 from ..values.elements import Elements, plain, value_of
 
 if TYPE_CHECKING:
@@ -75,11 +75,7 @@ class Side:
 
     def is_idle_dropout(self, row: int) -> bool:
         """Return whether a row is the result of a dropout that returned what it was given."""
-        if not self.is_op(row) or self.kind(row) not in DROPOUTS:
-            return False
-        x = self.value(row)
-        given = [self.value(parent) for parent in self.graph.parents(row)]
-        return x is not None and any(y is not None and x.equals(y) for y in given)
+        return self.is_op(row) and self.kind(row) in DROPOUTS and bool(returned(self.trace, row))
 
     def value(self, row: int) -> Elements | None:
         """Return the value of a row to compare; None if it was not saved or is uninitialized memory."""
@@ -124,6 +120,12 @@ def _calls_of(trace: Trace) -> Calls | None:
     return calls_of(trace)
 
 
+def returned(trace: Trace, row: int) -> list[int]:
+    """Return the tensors whose numbers an operation returned as it was given them; none if it made others."""
+    x = plain(trace.values.get(row))
+    return [parent for parent in trace.graph.parents(row) if are_same(x, plain(trace.values.get(parent)))]
+
+
 def are_apart(x: Elements, y: Elements, allowed: float) -> bool:
     """Return whether two operands are others, not only in another order or shape.
 
@@ -136,6 +138,11 @@ def are_apart(x: Elements, y: Elements, allowed: float) -> bool:
         return difference(x, y).relative > allowed
     sums = [float(np.abs(one.array).sum(dtype=np.float64)) for one in (x, y)]
     return x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME)
+
+
+def are_turned(x: Elements, y: Elements) -> bool:
+    """Return whether one of two values has the axes of the other in another order, as their shapes tell."""
+    return x.array.shape != y.array.shape and sorted(x.array.shape) == sorted(y.array.shape)
 
 
 def has_near(value: Elements, states: Iterable[Elements | None]) -> bool:

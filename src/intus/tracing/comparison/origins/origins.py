@@ -9,8 +9,9 @@ from ....core.graph import OUTPUT
 from ....core.vocabularies.families import MOVES
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from ..judging.sides import HIDING
-from ..parameters.parameters import UsedParameters
+from ..parameters.parameters import COMBINED, UsedParameters
 from ..values.settings import different_constants
+from .effect import with_effect
 from .unpaired import Unpaired
 
 
@@ -21,10 +22,12 @@ class Origin(NamedTuple):
         pair: The number of the first pair that shows it.
         region: The numbers of the pairs that led there without a partner, because the passes ran other
             operations; empty if the operation of the pair itself makes the difference.
+        with_effect: The numbers of those of the region that have an effect on these inputs.
     """
 
     pair: int
     region: list[int]
+    with_effect: list[int]
 
 
 def origins(pairs: Pairs, wrong_steps: Mapping[int, list[int]], idle: Collection[int]) -> list[Origin]:
@@ -43,10 +46,11 @@ def origins(pairs: Pairs, wrong_steps: Mapping[int, list[int]], idle: Collection
     sources |= wrong_steps.keys() - idle
     inside = {n: module.unpaired for module in pairs.modules for n in module.outputs}  # the innermost
     unpaired = Unpaired(pairs)
-    found = [
-        Origin(n, _region(wrong_steps[n]) if n in wrong_steps else unpaired.before(n, inside.get(n, [])))
+    regions = {
+        n: _region(wrong_steps[n]) if n in wrong_steps else unpaired.before(n, inside.get(n, []))
         for n in sorted(sources)
-    ]
+    }
+    found = [Origin(n, region, with_effect(pairs, region)) for n, region in regions.items()]
     return [origin for origin in found if _is_known(pairs, origin)] or found
 
 
@@ -136,7 +140,6 @@ def _is_known(pairs: Pairs, origin: Origin) -> bool:
     found = [pairs[n] for n in {*origin.region, origin.pair}]
     rows_a = sorted(p.a for p in found if p.a >= 0)
     rows_b = sorted(p.b for p in found if p.b >= 0)
-    return bool(
-        UsedParameters(pairs.a.trace, rows_a, pairs.b.trace, rows_b).different()
-        or different_constants(pairs.a.graph, rows_a, pairs.b.graph, rows_b)
-    )
+    parameters = UsedParameters(pairs.a.trace, rows_a, pairs.b.trace, rows_b).different()
+    constants = different_constants(pairs.a.graph, rows_a, pairs.b.graph, rows_b)
+    return any(not reason.startswith(COMBINED) for reason in [*parameters, *constants])

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import BUFFER, CONSTANT
-from ..judging.layouts import laid_out, layouts_differ
+from ..judging.layouts import is_permuted, laid_out, layouts_differ, layouts_like
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
-from ..values.differences import difference
 
 if TYPE_CHECKING:
     from ..judging.steps import Steps
@@ -82,7 +81,7 @@ class Unpaired:
         found = self._cut(pair, region | {number} if pair.verdict == SHAPE else region)
         if not found and number in region and self._is_given_other(pair):
             found = {n for n in region if not self._is_inside(self._pairs[n], pair)}
-        return sorted(n for n in found if self._computes(self._pairs[n]))
+        return sorted(n for n in found if self._computes(self._pairs[n])) or sorted(found)
 
     def _cut(self, pair: Pair, region: set[int]) -> set[int]:
         """Return what leads to the first tensors of a region from which both sides compute the same.
@@ -104,18 +103,21 @@ class Unpaired:
             i = next(row for row in reversed(begins[0]) if row == i or self._computes_the_same(pair, row, j))
             before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
             found = {n for n in region if self._pairs[n].a in before[0] or self._pairs[n].b in before[1]}
-            if any(self._computes(self._pairs[n]) for n in found):
+            if any(self._computes(self._pairs[n]) for n in found) or self._are_others(pair, i, j):
                 return found
         return set()
 
     def _computes_the_same(self, pair: Pair, i: int, j: int) -> bool:
         """Return whether ``a``, from a row on and given a tensor of ``b``, has the result of ``b``."""
         x, y = self._a.value(i), self._b.value(j)
-        if x is None or y is None or (x.array.shape != y.array.shape and not self._is_of_any_size(pair, i)):
+        if x is None or y is None:
             return False
+        given = layouts_like(self._a.graph, x, self._b.graph, y)
+        if not given and self._is_of_any_size(pair, i):
+            given = [y]
         steps = self._steps.also(pair.a, pair.b, self._pairs.value_of_b(pair.a))
-        step = steps.also(i, j, y).judge(pair.a)
-        return step is not None and i in step.region.given and not step.is_wrong
+        judged = (steps.also(i, j, one).judge(pair.a) for one in given)
+        return any(step is not None and i in step.region.given and not step.is_wrong for step in judged)
 
     def _is_of_any_size(self, pair: Pair, i: int) -> bool:
         """Return whether what ``a`` computes from a row on to a pair may be given a tensor of another shape.
@@ -155,11 +157,22 @@ class Unpaired:
         if [len(rows) for rows in given] != [1, 1]:
             return False
         (i,), (j,) = given
+        return self._are_others(pair, i, j)
+
+    def _are_others(self, pair: Pair, i: int, j: int) -> bool:
+        """Return whether two tensors that led to a pair differ in every order of their axes.
+
+        Args:
+            pair: The pair.
+            i: A row of ``a``.
+            j: A row of ``b``.
+        """
         x, y = self._a.value(i), self._b.value(j)
         if x is None or y is None:
             return False
         y = laid_out(self._a, i, x, self._b, j, y)
-        return x.array.shape == y.array.shape and difference(x, y).relative > pair.rounding_error
+        are_of_one_shape = sorted(x.array.shape) == sorted(y.array.shape)
+        return are_of_one_shape and not is_permuted(x, y, pair.rounding_error)
 
     def _is_inside(self, one: Pair, pair: Pair) -> bool:
         """Return whether a row without a partner ran in the module call that a pair ran in."""

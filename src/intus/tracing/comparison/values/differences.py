@@ -104,6 +104,14 @@ def difference(a: Elements, b: Elements) -> Difference:
     )
 
 
+def are_same(x: Elements | None, y: Elements | None) -> bool:
+    """Return whether two values are known and the same numbers, of whatever dtype."""
+    if x is None or y is None or x.array.shape != y.array.shape:
+        return False
+    first = [Elements(one.array.flat[:1], one.dtype) for one in (x, y)]  # it differs nearly always
+    return all(difference(*two).fraction_different == 0 for two in (first, (x, y)))
+
+
 class Part(NamedTuple):
     """Elements of a value that are much smaller than all others.
 

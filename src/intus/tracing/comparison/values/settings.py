@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ....core.analysis.alignment import same_modules
 from ....core.graph import Graph
 from ....core.vocabularies import common_types, is_translated
 from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS
@@ -220,6 +221,8 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     names = list(dict.fromkeys((*one, *two)))
     if is_foreign:
         names = [name for name in names if name in one and name in two]
+        if is_translated(a) or is_translated(b):  # which take their arguments in another order
+            names = [name for name in names if not _is_position(name)]
         if not re.search("[1-9]", one.get("padding", "0")):  # there is nothing to count
             names = [name for name in names if name != "count_include_pad"]
     texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
@@ -231,7 +234,8 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
     """Return the fractions among the arguments that the other side does not have, as a sentence.
 
-    If only one side has such constants, they explain nothing.
+    If only one side has such constants, they explain nothing. Constants inside of a module that both have
+    are compared with those inside of the same module.
 
     Args:
         a: The first graph.
@@ -239,12 +243,45 @@ def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Itera
         b: The second graph.
         rows_b: The rows of the operations of ``b`` that compute the same.
     """
-    one, two = list(_fractions(a, rows_a)), list(_fractions(b, rows_b))
-    only = [
-        [f"{text} ({label})" for text, label in some if not any(_equal(text, x) for x, _ in others)]
-        for some, others in ((one, two), (two, one))
-    ]
+    sides = _by_module(a, rows_a, b, rows_b)
+    only: tuple[list[str], list[str]] = [], []
+    for module in (one for one in sides[0] if one in sides[1]):
+        one, two = (list(_fractions(graph, side[module])) for graph, side in zip((a, b), sides, strict=True))
+        found = [
+            [f"{text} ({label})" for text, label in some if not any(_equal(text, x) for x, _ in others)]
+            for some, others in ((one, two), (two, one))
+        ]
+        if all(found):
+            only[0].extend(found[0])
+            only[1].extend(found[1])
     return [f"its constants are {listed(only[0])} in a, {listed(only[1])} in b"] if all(only) else []
+
+
+def _by_module(
+    a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return rows of two graphs by the innermost module around them that both have, ``""`` if none is.
+
+    The epsilon of a layer norm has no counterpart in what the other pass computes outside of the layer. A
+    file may have moved an operation out of its module, so that of a file all are taken together.
+    """
+    found: tuple[dict[str, list[int]], dict[str, list[int]]] = {}, {}
+    is_file = "format" in a.facts or "format" in b.facts
+    names = {} if is_file else same_modules(a, b)
+    both = (
+        set()
+        if is_file
+        else {module.address for module in a.modules}
+        & {names.get(module.address, module.address) for module in b.modules}
+    )
+    for graph, rows, other_names, by_module in ((a, rows_a, {}, found[0]), (b, rows_b, names, found[1])):
+        for row in rows:
+            calls = graph.enclosing_calls(row) if both else ()
+            addresses = [graph.modules[int(graph.calls.module[call])].address for call in calls]
+            around = [other_names.get(address, address) for address in addresses]
+            module = next((address for address in reversed(around) if address in both), "")
+            by_module.setdefault(module, []).append(row)
+    return found
 
 
 def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
@@ -396,7 +433,10 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
             arguments = {**arguments, "align_corners": str(mode == "'align_corners'")}
         return {own.get(name, _ONNX_NAMES.get(name, name)): text for name, text in arguments.items()}
     arguments = without_absent(graph, row, arguments)
-    names = _POSITIONS.get(graph.type_of(row), ())
+    kind = graph.type_of(row)
+    # An operation of another framework may have the name, and its arguments in another order, as jax.lax.pad.
+    has_positions = kind in _ARITHMETIC or not is_translated(graph)
+    names = _POSITIONS.get(kind, ()) if has_positions else ()
     by_position = {f"argument {number}": name for number, name in enumerate(names, 1)}
     named = {by_position.get(name, name): text for name, text in arguments.items()}
     if upsampling := _UPSAMPLING.fullmatch(graph.type_of(row)):
