@@ -114,7 +114,7 @@ def test_translation_corpus_is_what_the_grammar_says():
 def test_translation_example(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("intus.examples.translation.TRAINED", 300)
     monkeypatch.setattr("intus.examples.translation.TESTED", 80)
-    scores = "default,linear_selectivity"  # as docs/translation.md starts the server: it gives the types of words
+    scores = "default,linear_selectivity"  # as docs/translation.md does: the example gives types
     with Server(database=tmp_path / "x.db", port=0, scores=scores) as server:
         where = ["--host", server.host, "--port", str(server.port)]
         assert main(["examples", "translation", "--epochs", "1", *where]) == 0

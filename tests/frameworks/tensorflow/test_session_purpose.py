@@ -142,7 +142,7 @@ def network(additions, *, resource):
 
 
 def initialized(session):
-    """Initialize one variable after another: an average reads that of the model, and one run orders nothing."""
+    """Initialize one variable after another, for an average reads that of the model."""
     for one in chain(*map(session.graph.get_collection, ("variables", "local_variables"))):
         if "table" not in one.name:  # it needs a feed
             session.run(one.initializer)
