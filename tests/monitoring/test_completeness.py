@@ -191,6 +191,28 @@ def test_layer_that_stops_to_run_makes_epochs_incomplete(page):
     assert [text[: len(start)] for text, start in zip(faults, starts, strict=True)] == starts
 
 
+def test_layer_that_stops_to_run_in_one_mode_is_told_with_the_mode(page):
+    """Before, it was said to have sent nothing in an epoch of which it has scores."""
+    server, _ = page
+    model = Branch()
+    with probe(model, server.host, server.port, run="stops in eval") as watch:
+        for watch.epoch in range(3):
+            for mode in (True, False):
+                model.train(mode).deep = mode or watch.epoch < 2
+                model(ROWS)
+    assert flush(server.host, server.port)
+    with Database(page[1]) as database:
+        means = database.points("stops in eval", "Branch").where(score="mean", epoch=2.0)
+    layers = set(zip(means["address"].tolist(), means["mode"].tolist(), strict=True))
+    assert ("second", "train") in layers
+    assert ("second", "eval") not in layers
+    assert set(means["note"].tolist()) == {
+        "incomplete: 1 layer of earlier epochs sent nothing (second: of the output in mode eval)"
+    }
+    told = notices_of(page, "stops in eval")["absent"]
+    assert "1 layers of earlier epochs sent nothing: 'second' (of the output in mode eval). They" in told
+
+
 def test_errors_of_hooks_make_epoch_incomplete(page):
     server, _ = page
     model = Branch()

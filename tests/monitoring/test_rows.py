@@ -147,7 +147,7 @@ def test_scores_are_withdrawn_if_second_epoch_differs(scores, caplog):
     assert list(values) == [0]
     assert np.isnan(values[0])
     assert notes[0].startswith("withdrawn: the next epoch began with other rows")
-    assert "Scores of the first epoch are withdrawn" in notices
+    assert "Scores of the first epoch in mode train are withdrawn" in notices
     assert "it is unknown which rows" in notices
     assert "epoch 1 of Sequential (train) does not begin with the same batch as epoch 0" in caplog.text
 
@@ -171,7 +171,10 @@ def test_shuffled_rows_that_are_not_the_loaders_are_refused(server, caplog, opti
     assert flush(HOST, server.port)
     ids = np.concatenate([one.items for one in server.records() if one.address == "0"])
     assert (ids < 0).all()
-    assert "rows of Sequential do not come in the order of their dataset: a DataLoader over" in caplog.text
+    assert (
+        "rows of Sequential (train) do not come in the order of their dataset: a DataLoader over"
+        in caplog.text
+    )
     assert "Numbered of 100 items draws them" in caplog.text
     assert "Probe.items = ids" in caplog.text
     assert "probe_set" in caplog.text
@@ -305,7 +308,7 @@ def test_random_loader_ignores_waiting_and_finished_iterators():
 def test_unequal_counts_of_rows_and_labels_are_refused(scores, options, times, count):
     values, _, notices = scores(DataLoader(Numbered(), batch_size=32, **options), times=times)
     assert values == {}
-    assert f"has 100 labels, but '0' of 'Sequential' sent {count} rows" in notices
+    assert f"has 100 labels, but '0' of 'Sequential' (output in mode train) sent {count} rows" in notices
     assert "probe.items = ids" in notices
     assert "probe_set" in notices
     assert ("probe(budget=...)" in notices) == (count < 100)

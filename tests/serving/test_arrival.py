@@ -123,7 +123,7 @@ def test_withdrawal_is_told_whichever_epoch_is_scored_first(tmp_path, first):
         table = database.points("r", "m").where(score="lda_f1", epoch=0.0)
         notices = [notice["text"] for notice in database.notices() if notice["code"] == "order"]
     assert table["note"].tolist() == [WITHDRAWN]
-    assert notices == [f"Scores of the first epoch are {WITHDRAWN}."]
+    assert notices == [f"Scores of the first epoch in mode train are {WITHDRAWN}."]
 
 
 def test_withdrawn_score_stays_so_when_its_epoch_is_scored_again_after_a_restart(tmp_path):

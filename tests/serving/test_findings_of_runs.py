@@ -224,4 +224,6 @@ def test_first_notice_of_nan_does_not_name_where_it_began(database):
     evaluator.flush(timeout=30)
     evaluator.close()
     (text,) = [each.text for each in told if each.code == "nonfinite"]
-    assert text.startswith("NaN or infinite values, found first at 'late' in epoch 4. Where they began")
+    assert text.startswith(
+        "NaN or infinite values, found first at 'late' (output in mode train) in epoch 4. Where they began"
+    )

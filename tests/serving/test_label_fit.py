@@ -28,7 +28,8 @@ def test_labels_matched_by_order_of_arrival():
 
 def test_different_number_of_rows_and_labels_is_refused():
     with pytest.raises(
-        MisfitError, match=r"'digit' has 3 labels, but 'fc1' of 'm' sent 4 rows without item ids"
+        MisfitError,
+        match=r"'digit' has 3 labels, but 'fc1' of 'm' \(output in mode train\) sent 4 rows without item ids",
     ):
         fit(target([1, 2, 3]), point(record(4)))
 
@@ -47,15 +48,20 @@ def test_labels_matched_by_item_id():
 
 def test_item_id_beyond_labels_is_refused():
     with pytest.raises(
-        MisfitError, match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' sent item ids 1 to 7"
+        MisfitError,
+        match=r"2 labels, for items 0 to 1, but 'fc1' of 'm' \(output in mode train\) sent item ids 1 to 7",
     ):
         fit(target([1, 2]), point(record(2, items=np.array([1, 7]))))
-    with pytest.raises(MisfitError, match="1 of the 2 rows of 'fc1' of 'm' have no item ids"):
+    with pytest.raises(
+        MisfitError, match=r"1 of the 2 rows of 'fc1' of 'm' \(output in mode train\) have no item ids"
+    ):
         fit(target([1, 2]), point(record(2, items=np.array([-1, 0]))))
 
 
 def test_item_ids_on_some_records_only_are_refused():
-    with pytest.raises(MisfitError, match="1 of the 2 arrays of 'fc1' of 'm' have item ids"):
+    with pytest.raises(
+        MisfitError, match=r"1 of the 2 arrays of 'fc1' of 'm' \(output in mode train\) have item ids"
+    ):
         fit(target([1, 2]), point(record(1, items=np.array([0])), record(1)))
 
 
@@ -136,7 +142,9 @@ def test_groups_and_types_that_do_not_fit(facts, message):
 def test_labels_of_fewer_positions_are_refused_unless_some_items_are_shorter():
     """Labels of a translation do not fit the source; those of padded sentences fit their first positions."""
     where = point(record(array=np.ones((2, 4, 3)), items=np.arange(2)))
-    with pytest.raises(MisfitError, match=r"for 3 positions of every item, but 'fc1' of 'm' has 4"):
+    with pytest.raises(
+        MisfitError, match=r"for 3 positions of every item, but 'fc1' of 'm' \(output in mode train\) has 4"
+    ):
         fit(target([["a", "b", "c"], ["b", "c", "a"]]), where)
     padded = target([["a", "b", "c"], ["b", "c"]])
     assert fit(padded, where).labels[0].tolist() == [["a", "b", "c", None], ["b", "c", None, None]]
@@ -149,7 +157,8 @@ def test_labels_of_fewer_positions_are_refused_unless_some_items_are_shorter():
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])
 def test_labels_for_more_positions_are_refused(shape):
     with pytest.raises(
-        MisfitError, match=r"up to 2 positions of an item, but 'fc1' of 'm' sent arrays of shape"
+        MisfitError,
+        match=r"up to 2 positions of an item, but 'fc1' of 'm' \(output in mode train\) sent arrays of shape",
     ):
         fit(target([["a", "b"], ["c"], ["d"]]), point(record(array=np.zeros(shape, np.float32))))
 

@@ -161,7 +161,7 @@ def test_data_point_that_kills_workers_is_kept(engine, database, monkeypatch):
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc3", "fc4", "fc5"]
     (notice,) = database.notices()
     assert notice["text"].startswith("3 workers died while they ran the same task, as happens without")
-    assert "First at 'fc2'" in notice["text"]
+    assert "First at 'fc2' (output in mode train)" in notice["text"]
     assert evaluator.status() == {"scored": 5, "failed": 0, "pending": 1}
     assert len(settled) == 5
 

@@ -128,7 +128,7 @@ def test_misfit_target_gives_one_notice_with_both_lengths(fresh, caplog):
     post(fresh, "/flush", {})
     (notice,) = fresh.get("/api/notices").json()["notices"]
     assert "'short' has 3 labels" in notice["text"]
-    assert "'fc1' of 'm' sent 40 rows" in notice["text"]
+    assert "'fc1' of 'm' (output in mode train) sent 40 rows" in notice["text"]
     assert notice["count"] == 1
     assert sum("has 3 labels" in line for line in caplog.messages) == 1
 
@@ -282,7 +282,7 @@ def test_failed_score_gives_notice_and_others_are_computed(fresh, monkeypatch):
     (notice,) = (n for n in fresh.get("/api/notices").json()["notices"] if n["run"])
     assert (notice["level"], notice["text"]) == (
         "error",
-        "Scoring 'bad' failed: ZeroDivisionError: a score went wrong",
+        "Scoring 'bad' (output in mode train) failed: ZeroDivisionError: a score went wrong",
     )
     counts = fresh.get("/api/status").json()["evaluator"]
     assert {name: counts[name] - before[name] for name in counts} == {"scored": 1, "failed": 1, "pending": 0}

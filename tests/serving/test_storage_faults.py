@@ -97,7 +97,7 @@ def test_fault_of_one_data_point_keeps_it_and_scores_the_others(database, monkey
     assert row.trouble == f"1 data point waits. {fault(error)}"
     (notice,) = database.notices()
     assert (notice["code"], notice["level"], notice["run"]) == ("kept", "error", "r")
-    assert notice["text"].startswith(f"{fault(error)} First at 'fc1'.")
+    assert notice["text"].startswith(f"{fault(error)} First at 'fc1' (output in mode train).")
     failing.left = 0
     service.flush()
     assert sorted(database.points("r", "m")["address"]) == ["fc0", "fc1", "fc2"]

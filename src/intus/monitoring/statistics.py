@@ -169,7 +169,7 @@ class PassStatistics:
         #: Tensors of which rows were sent in a period, with which statistics of later passes do not go.
         self._as_rows: set[tuple[Period, Place]] = set()
         self._as_statistics: set[tuple[Period, Place]] = set()  # of which statistics were
-        self._mixed: list[str] = []  # layers of which rows followed statistics
+        self._mixed: dict[str, dict[str, None]] = {}  # layers of which rows followed statistics, by mode
         self._labels = Labels({})
 
     @classmethod
@@ -237,13 +237,13 @@ class PassStatistics:
         if not self._repeats:
             (self._as_statistics if found else self._as_rows).add(key)
             if not found and key in self._as_statistics:
-                self._mixed.append(tensor.address)
+                self._mixed.setdefault(period[1], {})[tensor.address] = None
         return found
 
-    def take_mixed(self) -> list[str]:
-        """Return the layers of which rows followed statistics in a period since the last call."""
-        mixed, self._mixed = self._mixed, []
-        return list(dict.fromkeys(mixed))
+    def take_mixed(self) -> dict[str, list[str]]:
+        """Return the layers of which rows followed statistics in a period since the last call, by mode."""
+        mixed, self._mixed = self._mixed, {}
+        return {mode: list(layers) for mode, layers in mixed.items()}
 
     def _found(self, tensor: CapturedTensor, cut: Cut, items: np.ndarray, labels: Labels) -> list[Part]:
         """Return the parts: labels of items need a row for each item, those of positions one for each."""

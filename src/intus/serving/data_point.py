@@ -59,6 +59,33 @@ class Key(NamedTuple):
         mode = f"@{self.mode}" if self.mode != main_mode else ""
         return self.kind + index + mode
 
+    @property
+    def series(self) -> str:
+        """The kind and the mode in words: a layer may have scores of one and none of another.
+
+        >>> Key("", "m", "fc1", "output", 0, "train").series
+        'output in mode train'
+        """
+        return kind_label(self.shown_kind(""))
+
+    @property
+    def layer(self) -> str:
+        """The layer with the kind and the mode, for sentences that hold for these alone.
+
+        >>> Key("", "m", "fc1", "grad_output", 0, "train").layer
+        "'fc1' (gradient of the output in mode train)"
+        """
+        return f"{self.address!r} ({self.series})"
+
+    @property
+    def layer_of_model(self) -> str:
+        """The same with the model.
+
+        >>> Key("", "m", "fc1", "output", 0, "eval").layer_of_model
+        "'fc1' of 'm' (output in mode eval)"
+        """
+        return f"{self.address!r} of {self.model!r} ({self.series})"
+
 
 def kind_label(kind: str) -> str:
     """Return the name, for people, of a kind that ``Key.shown_kind`` returned.
@@ -222,8 +249,11 @@ class DataPoint:
         return sum(size_of(record) for record in self.records)
 
     def digest(self) -> bytes:
-        """Return a hash of all that its scores depend on: its kind, arrays, item ids and missing records."""
-        about = f"{self.key.kind}; {self.lacks}{'; pooled' * self.pooled}"
+        """Return a hash of all that its scores and what is said of them depend on, but for its layer.
+
+        The mode counts, since the epoch before that scores compare it with is one of the same mode.
+        """
+        about = f"{self.key.series}; {self.lacks}{'; pooled' * self.pooled}"
         sha = hashlib.blake2b(about.encode(), digest_size=16)
         for record in self.records:
             array = record.array

@@ -243,7 +243,7 @@ class Frontend:
         changed = self.database.put_doubt(request.run, request.model, request.doubt())
         self._findings.revised(request.run, request.model)
         if changed and request.note == WITHDRAWN:
-            self.notices([withdrawn(request.run, request.model)])
+            self.notices([withdrawn(request.run, request.model, mode) for mode in request.modes or [""]])
 
     @_storing
     def change_run(self, change: ChangeRunRequest) -> None:

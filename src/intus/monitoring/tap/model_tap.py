@@ -390,7 +390,7 @@ class ModelTap:
             self.follow_model(self._model(), tags.epoch, tags.mode)
         self._fit.begin_pass()
         self._ids.begin_pass()
-        self._axes.begin(inputs, tags.epoch, None if tags.items is None else len(tags.items))
+        self._axes.begin(inputs, tags.epoch, tags.mode, None if tags.items is None else len(tags.items))
         if not self._graph.begin(inputs):
             self.budget.pay(thread_seconds_since(began))
         return True
@@ -557,7 +557,7 @@ class ModelTap:
             if items is None and self.source.is_refused:
                 self._order.refuse(mode)
         if items is not None:
-            self.targets.check_items(items)
+            self.targets.check_items(items, mode)
         named = items is not None or (not watched and (self.source.has_ids or period == self._named))
         if named:
             self._named = period

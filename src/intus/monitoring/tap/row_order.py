@@ -24,8 +24,8 @@ _REORDERED = (
     "intus: epoch %s of %s (%s) does not begin with the same batch as %s: the data is shuffled or "
     "randomly augmented, or an input of the model is noise. " + _ADVICE
 )
-_DRAWN = "intus: the rows of %s do not come in the order of their dataset: %s. " + _ADVICE
-_UNKNOWN = "intus: the rows of %s cannot be identified by their order of arrival: %s. " + _ADVICE
+_DRAWN = "intus: the rows of %s (%s) do not come in the order of their dataset: %s. " + _ADVICE
+_UNKNOWN = "intus: the rows of %s (%s) cannot be identified by their order of arrival: %s. " + _ADVICE
 _OTHER = (
     "Rows of mode {} of {} have no labels by order of arrival: labels are for the rows of mode {}, and these "
     "are not known to be the same rows, since they do not begin with the same batch. Set watch.items = ids, "
@@ -82,11 +82,11 @@ class RowOrder:
         began, before = self._first.setdefault(mode, (epoch, first))
         if drawn is not None:
             self._unordered.add(mode)
-            self._troubles.warn_once(_DRAWN, self._name, drawn)
+            self._troubles.warn_once(_DRAWN, self._name, mode, drawn)
             return
         if not isinstance(first, bytes):
             self._unordered.add(mode)
-            self._troubles.warn_once(_UNKNOWN, self._name, first or _NO_HASH)
+            self._troubles.warn_once(_UNKNOWN, self._name, mode, first or _NO_HASH)
         elif first != before:
             self._unordered.add(mode)
             other = f"epoch {began:g}" if began != epoch else "it did before"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,22 +18,24 @@ if TYPE_CHECKING:
     from ..statistics import Labels, PassStatistics
 
 _NO_STATISTICS = (
-    "intus: statistics=True cannot make statistics of passes of %s whose items are not known, or have no "
-    "entry in the registered labels, so the rows of these passes are sent. Read the data from a DataLoader, "
-    "or set Probe.items = ids before each call."
+    "intus: statistics=True cannot make statistics of passes of %s in mode %s whose items are not known, "
+    "or have no entry in the registered labels, so the rows of these passes are sent. Read the data from a "
+    "DataLoader, or set Probe.items = ids before each call."
 )
 _NO_LABELS = (
-    "intus: statistics=True cannot make statistics of passes of %s, because this process had registered no "
-    "labels for them when the epoch began, so their rows are sent. Register labels before the first epoch."
+    "intus: statistics=True cannot make statistics of passes of %s in mode %s, because this process had "
+    "registered no labels for them when the epoch began, so their rows are sent. Register labels before the "
+    "first epoch."
 )
 _LABELS_BY_LAYER = (
     "intus: statistics=True cannot make statistics of passes of %s, because its layers have different labels "
     "of the name %r, so rows are sent. Register the labels for each layer_pattern under a name of their own."
 )
 _MIXED = (
-    "{} of {} sent rows after statistics in one epoch, first in epoch {:g}. These cannot be put together, so "
-    "data points with both have no scores. Rows are sent of passes whose items are not known, do not fit, or "
-    "have no entry in the labels. Set Probe.items = ids before each call, or leave statistics out."
+    "{} of {} sent rows after statistics in one epoch, first in epoch {:g}, in mode {}. These cannot be put "
+    "together, so data points with both have no scores. Rows are sent of passes whose items are not known, "
+    "do not fit, or have no entry in the labels. Set Probe.items = ids before each call, or leave statistics "
+    "out."
 )
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "
@@ -54,7 +57,7 @@ class StatisticsLabels:
     def __init__(self, run: str, name: str, sender: Sender, budget: Budget, troubles: WarningLog) -> None:
         self._run, self._name, self._sender = run, name, sender
         self._budget, self._troubles = budget, troubles
-        self._is_mixed = False  # whether it was said that rows followed statistics
+        self._mixed: set[str] = set()  # modes of which it was said that rows followed statistics
 
     def of_pass(
         self, statistics: PassStatistics, period: tuple[float, str], items: np.ndarray | None
@@ -80,12 +83,13 @@ class StatisticsLabels:
             self._troubles.warn_once(_OTHER_GROUPS, ", ".join(labels.left_out), self._name)
         if items is not None and labels.exist and labels.have(items):
             return labels
-        self._troubles.warn_once(_NO_STATISTICS if labels.exist else _NO_LABELS, self._name)
+        self._troubles.warn_once(_NO_STATISTICS if labels.exist else _NO_LABELS, self._name, period[1])
         return None
 
-    def tell_mixed(self, layers: list[str], epoch: float) -> None:
-        """Say once of which layers rows followed statistics, as for some passes no labels were found."""
-        if layers and not self._is_mixed:
-            self._is_mixed = True
-            words = f"Layer{'s' * (len(layers) > 1)} {listed(layers)}"
-            self._troubles.inform("statistics", _MIXED.format(words, self._name, epoch), "warning")
+    def tell_mixed(self, mixed: Mapping[str, Collection[str]], epoch: float) -> None:
+        """Say once for each mode of which layers rows followed statistics, as some passes had no labels."""
+        for mode, layers in mixed.items():
+            if mode not in self._mixed:
+                self._mixed.add(mode)
+                words = f"Layer{'s' * (len(layers) > 1)} {listed(layers)}"
+                self._troubles.inform("statistics", _MIXED.format(words, self._name, epoch, mode), "warning")

@@ -14,9 +14,9 @@ from ..warn_once import WarningLog
 from .coverage import Coverage
 
 _FEW_LABELS = (
-    "intus: the target {} has {} labels, but %s was called with item %s, so it has no scores there. Label i "
-    "belongs to item i of the whole dataset, of which a Subset, as of random_split, has a part: register the "
-    "labels of all its rows."
+    "intus: the target {} has {} labels, but %s was called with item %s in mode %s, so it has no scores "
+    "there. Label i belongs to item i of the whole dataset, of which a Subset, as of random_split, has a "
+    "part: register the labels of all its rows."
 )
 
 
@@ -60,12 +60,12 @@ class TargetChecks:
             )
             self._troubles.warn_once(text + did_you_mean(pattern, operations))
 
-    def check_items(self, items: np.ndarray) -> None:
-        """Warn of targets that have fewer labels than there are items."""
+    def check_items(self, items: np.ndarray, mode: str) -> None:
+        """Warn of targets that have fewer labels than there are items in a pass of a mode."""
         if not self._sender.targets or not items.size:
             return
         last = int(items.max())
         for one in list(self._sender.targets.values()):
             if last >= len(one.labels) and one.is_for(self._name, self._run):
                 named = repr(one.name).replace("%", "%%")
-                self._troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self._name, last)
+                self._troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self._name, last, mode)

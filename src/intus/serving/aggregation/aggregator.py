@@ -732,7 +732,7 @@ class Aggregator:
         more_expected: bool = False,
         evicting: Sequence[Key] | None = None,
     ) -> list[DataPoint]:
-        before = list(window.absent)
+        before = dict(window.absent)
         ready = run.hand_on(window, close=close, more_expected=more_expected, evicting=evicting)
         if window.absent and window.absent != before:
             self._news.append(notices.absent(window))

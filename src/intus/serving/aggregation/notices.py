@@ -102,7 +102,9 @@ def failed(run_key: RunKey, epoch: float | None) -> Notice:
 
 def absent(window: Window) -> Notice:
     """Return the notice that an epoch lacks layers that earlier ones have."""
-    named = ", ".join(repr(layer) for layer in window.absent[:10]) + (", …" if window.absent[10:] else "")
+    shown = list(window.absent.items())[:10]
+    named = ", ".join(f"{layer!r}" + (lacks and f" ({lacks})") for layer, lacks in shown)
+    named += ", …" if len(window.absent) > 10 else ""
     text = (
         f"Epoch {window.epoch} is incomplete: {len(window.absent)} layers of earlier epochs sent nothing: "
         f"{named}. They did not run as modules, or the probe could not record them."

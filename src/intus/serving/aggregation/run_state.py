@@ -14,7 +14,7 @@ from typing import Any
 from ...core.address import without_call
 from ...core.notes import joined, within
 from ...core.record import Record
-from ..data_point import DataPoint, Key
+from ..data_point import DataPoint, Key, kind_label
 from ..messages import EpochReport
 from ..schedule import Moment
 from .ledger import STORED, continued
@@ -240,15 +240,18 @@ def unsaid(progress: list[EpochProgress]) -> str:
     return f"{who} did not say that the epoch ended, so rows may be missing" if number else ""
 
 
-def absent(layers: Sequence[str]) -> str:
+def absent(layers: Mapping[str, str]) -> str:
     """Describe layers that an epoch lacks though earlier ones have them; "" for none.
 
-    >>> absent(["fc1", "fc2"])
-    '2 layers of earlier epochs sent nothing (fc1, fc2)'
+    >>> absent({"fc1": "", "fc2": "of the output in mode eval"})
+    '2 layers of earlier epochs sent nothing (fc1, fc2: of the output in mode eval)'
     """
     if not layers:
         return ""
-    named = ", ".join(within(layer) or "the model itself" for layer in layers[:5])
+    shown = list(layers.items())[:5]
+    named = ", ".join(
+        (within(layer) or "the model itself") + (lacks and f": {within(lacks)}") for layer, lacks in shown
+    )
     more = ", …" if len(layers) > 5 else ""
     return f"{len(layers)} layer{'s' * (len(layers) > 1)} of earlier epochs sent nothing ({named}{more})"
 
@@ -583,26 +586,30 @@ class RunState:
                 del self.newest[next(iter(self.newest))]
         return previous if moment >= newest else None
 
-    def _absent(self, window: Window) -> list[str]:
+    def _absent(self, window: Window) -> dict[str, str]:
         """Return the layers that earlier epochs have and this one lacks, and remember those that it has.
 
-        Only outputs and inputs are compared, with those of the same mode: gradients may come and go.
+        With each is of what it sent nothing, in words; "" if it sent nothing at all. Only outputs and inputs
+        are compared, with those of the same mode: gradients may come and go.
         """
         if "step" in self.trigger:  # a step need not have what the step before had
-            return []
+            return {}
         present: dict[tuple[str, str], set[str]] = {}
         for key in window.points.keys() | window.handed:
             if key.kind in ("output", "input"):
                 present.setdefault((key.kind, key.mode), set()).add(without_call(key.address))
-        lost: dict[str, None] = {}
+        lost: dict[str, list[str]] = {}
         for source, layers in present.items():
             known = self.layers.setdefault(source, {})
             earlier = [layer for layer, epoch in known.items() if rank(epoch) < rank(window.epoch)]
             off = self.declined.get(window.epoch, set())
-            lost |= dict.fromkeys(layer for layer in earlier if layer not in layers and layer not in off)
+            for layer in earlier:
+                if layer not in layers and layer not in off:
+                    lost.setdefault(layer, []).append(f"of the {kind_label('@'.join(source))}")
             for layer in layers:
                 known.setdefault(layer, window.epoch)
-        return list(lost)
+        sent = set().union(*present.values())
+        return {layer: " and ".join(lacks) if layer in sent else "" for layer, lacks in lost.items()}
 
     def trim(self) -> None:
         """Retire the windows that ended, except the newest KEPT_WINDOWS."""

@@ -58,7 +58,7 @@ class Window:
         nbytes: Bytes of all records.
         lacks: What is missing, in words; empty if nothing is.
         unsaid: Who has not said that the epoch ended, in words; empty if all have.
-        absent: Layers that earlier epochs have and this one lacks.
+        absent: Layers that earlier epochs have and this one lacks, each with of what it sent nothing.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds, or of the restart of the server after it.
         arrived: The time of the last record, in seconds; 0 if unknown.
@@ -95,7 +95,7 @@ class Window:
     nbytes: int = 0
     lacks: str = ""
     unsaid: str = ""
-    absent: list[str] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
     closed: bool = False
     touched: float = 0.0
     arrived: float = 0.0

@@ -107,9 +107,11 @@ def disproved(point: DataPoint) -> DoubtRequest:
     return DoubtRequest(*named, withdraw=True, modes=modes, of=UNVERIFIED, began=began)
 
 
-def withdrawn(run: str, model: str) -> Notice:
-    """Return the notice that scores were withdrawn."""
-    return Notice("order", f"Scores of the first epoch are {WITHDRAWN}.", "warning", run, model)
+def withdrawn(run: str, model: str, mode: str) -> Notice:
+    """Return the notice that scores of a mode were withdrawn."""
+    of_mode = f" in mode {mode}" if mode else ""
+    text = f"Scores of the first epoch{of_mode} are {WITHDRAWN}."
+    return Notice("order", text, "warning", run, model)
 
 
 def _source(point: DataPoint) -> _Source:

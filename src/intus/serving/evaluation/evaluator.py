@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from ...core.errors import did_you_mean
 from ...core.findings import when
 from ...core.results import Results
 from ...engines import Answer, Engine, LocalEngine, Task
@@ -41,6 +40,7 @@ from .scoring import (
     warm_up,
 )
 from .targets import Choice, KnownTargets, Target
+from .unlabeled import Unlabeled
 
 _log = logging.getLogger("intus.serving")
 _MOST_BATCHES = 1000  # most epochs of which more is to come
@@ -54,20 +54,14 @@ _Content = tuple[bytes, frozenset[Target]]
 class _Batch:
     """Data points of an epoch of a run that became complete together.
 
-    A target that fits none of them gives a notice, and so does one whose pattern matches none of the layers.
     Data points with the same content are scored once. So are those with the same rows in another shape, as
     of a ``Flatten``, unless positions have labels; only their relations to others are their own.
     """
 
-    fitted: set[str] = field(default_factory=set)
-    misfits: dict[str, str] = field(default_factory=dict)
-    without: dict[str, list[str]] = field(default_factory=dict)  # layers that a target does not fit
+    unlabeled: Unlabeled = field(default_factory=Unlabeled)
     begun: set[_Content] = field(default_factory=set)
     scored: dict[_Content, Evaluation] = field(default_factory=dict)
     measured: dict[_Content, Measured] = field(default_factory=dict)
-    layers: dict[str, None] = field(default_factory=dict)
-    matched: set[str] = field(default_factory=set)  # targets whose patterns match one of the layers
-    elsewhere: dict[str, str] = field(default_factory=dict)  # targets of other layers, with their patterns
 
 
 class _DroppedError(Exception):
@@ -150,6 +144,7 @@ class Evaluator:
         self._targets, self._late = KnownTargets(frontend), LateTargets()
         self._relations = Relations(seed) if includes_default(scores) else None
         self._order = ArrivalOrder()
+        self._fitted: dict[RunKey, dict[str, set[str]]] = {}  # see Unlabeled.fitted
         self._noticed: set[tuple[str, ...]] = set()
         self._lock = threading.Lock()  # around _noticed and _batches
         self._storing = threading.RLock()  # held while something of a job is stored, or its run is removed
@@ -308,6 +303,7 @@ class Evaluator:
             return of_run == run and model in (None, of_model)
 
         self._order.forget(run, model)
+        self._fitted = {key: fitted for key, fitted in self._fitted.items() if not unwanted(*key)}
         if self._relations is not None:
             self._relations.forget(run, model)
         with self._lock:
@@ -449,8 +445,9 @@ class Evaluator:
         infos = infos_of(results, self.splits)
         self.frontend.results(results, infos, evaluation.predictions, self._unscored(job))
         key = point.key
-        if WITHDRAWN in ordered["note"] and self._first_time("", key.run, key.model, "withdrawn"):
-            self._notify([withdrawn(key.run, key.model)])  # a newer epoch was scored first, and showed it
+        of_mode = key.run, key.model, key.mode
+        if WITHDRAWN in ordered["note"] and self._first_time("", *of_mode, "withdrawn"):
+            self._notify([withdrawn(*of_mode)])  # a newer epoch was scored first, and showed it
 
     def _unscored(self, job: _Job) -> Moment | None:
         """Return the earliest epoch of a run that is not scored in full; None if only the job's is left."""
@@ -472,18 +469,18 @@ class Evaluator:
 
     def _tell(self, job: _Job, why: str) -> None:
         """Report, once for each reason, that data points cannot be scored now."""
-        run, model, address = job.point.key.run, job.point.key.model, job.point.key.address
+        key = job.point.key
         with self._not_removed(job):
-            if self._first_time("", run, model, why):
-                text = f"{why} First at {address!r}. What cannot be scored is kept, and tried again."
-                self._notify([Notice("kept", text, "error", run, model)])
+            if self._first_time("", key.run, key.model, why):
+                text = f"{why} First at {key.layer}. What cannot be scored is kept, and tried again."
+                self._notify([Notice("kept", text, "error", key.run, key.model)])
 
     def _fail(self, job: _Job, error: Exception) -> None:
         """Report that a data point cannot be scored."""
         key = job.point.key
         self._counts["failed"] += 1
         _log.error("Scoring %s of %s failed", key.address, key.model, exc_info=error)
-        text = f"Scoring {key.address!r} failed: {type(error).__name__}: {error}"
+        text = f"Scoring {key.layer} failed: {type(error).__name__}: {error}"
         with self._not_removed(job):
             self._notify([Notice("score_failed", text, "error", key.run, key.model)])
 
@@ -546,7 +543,7 @@ class Evaluator:
             # not where they began: the newest epoch is scored first, and the finding replaces this
             at = when(math.nan if job.point.epoch is None else job.point.epoch, job.point.step)
             text = (
-                f"NaN or infinite values, found first at {key.address!r} in {at}. Where they began is "
+                f"NaN or infinite values, found first at {key.layer} in {at}. Where they began is "
                 "told by a finding, once earlier epochs and layers are scored."
             )
             out.append(Notice("nonfinite", text, "warning", key.run, key.model))
@@ -558,38 +555,26 @@ class Evaluator:
             )
             out.append(Notice("target_kept", text, "info", key.run, key.model))
         for name, reason in evaluation.failures.items():
-            text = f"Score {name!r} failed on {key.address!r}: {reason}"
+            text = f"Score {name!r} failed on {key.layer}: {reason}"
             out.append(Notice("score_failed", text, "error", key.run, key.model))
-        batch.fitted |= evaluation.fitted
         for choice in job.choices:
             if choice.disputed and self._first_time(choice.name, key.run, key.model, "disputed"):
                 out.append(Notice("target_disputed", choice.text, "warning", key.run, key.model))
-        for name, reason in evaluation.misfits.items():
-            batch.misfits.setdefault(name, reason)
-            batch.without.setdefault(name, []).append(key.address)
-        batch.layers[key.address] = None
-        batch.matched |= {target.name for target in job.targets or ()}
-        batch.elsewhere |= self._targets.for_other_layers(job.point)
+        elsewhere = self._targets.for_other_layers(job.point)
+        batch.unlabeled.add(key, evaluation.fitted, evaluation.misfits, elsewhere)
         if job.last:
-            for name, pattern in batch.elsewhere.items():
-                if name not in batch.matched and self._first_time(name, key.run, key.model, "layers"):
-                    text = (
-                        f"The target {name!r} has layer_pattern {pattern!r}, which matches none of the "
-                        f"{len(batch.layers)} layers. {did_you_mean(pattern, batch.layers)}"
-                    )
-                    out.append(Notice("target_unused", text, "warning", key.run, key.model))
-            for name, reason in batch.misfits.items():
-                if name not in batch.fitted and self._first_time(name, key.run, key.model, "misfit"):
-                    out.append(Notice("target_misfit", reason, "warning", key.run, key.model))
-                elif name in batch.fitted and self._first_time(name, key.run, key.model, "partly"):
-                    layers = list(dict.fromkeys(batch.without[name]))
-                    more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
-                    text = (
-                        f"The target {name!r} has no scores at {len(layers)} of {len(batch.layers)} layers: "
-                        f"{', '.join(map(repr, layers[:3]))}{more}. {reason}"
-                    )
-                    out.append(Notice("target_partly", text, "info", key.run, key.model))
+            out += self._notices_of_targets(key.run, key.model, batch.unlabeled)
         return out
+
+    def _notices_of_targets(self, run: str, model: str, unlabeled: Unlabeled) -> list[Notice]:
+        """Return the notices of targets that do not fit, and remember where they do."""
+        earlier = self._fitted.setdefault((run, model), {})
+        found = unlabeled.notices(
+            run, model, earlier, lambda target, subject: self._first_time(target, run, model, subject)
+        )
+        for name, series in unlabeled.fitted.items():
+            earlier.setdefault(name, set()).update(series)
+        return found
 
     def _first_time(self, *what: str) -> bool:
         with self._lock:

@@ -337,7 +337,7 @@ def _measured_from_statistics(
     for target in applying:
         if target.name not in out.fitted:
             out.misfits[target.name] = (
-                f"Target {target.name!r} cannot be matched to {point.key.address!r} of {point.key.model!r}: "
+                f"Target {target.name!r} cannot be matched to {point.key.layer_of_model}: "
                 f"statistics were made where the model runs, of "
                 + (f"the labels {sorted(out.fitted)}." if out.fitted else "no labels, which came too late.")
             )

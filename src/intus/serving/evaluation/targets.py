@@ -300,7 +300,7 @@ def fit(target: Target, point: DataPoint) -> Fitted:
 
 def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
     """Return the numbers of the target's items that are the rows of each record; raises MisfitError."""
-    where = f"{point.key.address!r} of {point.key.model!r}"
+    where = point.key.layer_of_model
     known = [record.items for record in point.records if record.items is not None]
     if len(known) == len(point.records):
         highest, lowest = max(_end(ids) for ids in known), min(_start(ids) for ids in known)
@@ -427,7 +427,7 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
     if len(shape) != 3 or used > shape[1]:
         raise MisfitError(
             f"Target {target.name!r} has labels for up to {used} positions of an item, but "
-            f"{point.key.address!r} of {point.key.model!r} sent arrays of shape {shape}; expected (rows, "
+            f"{point.key.layer_of_model} sent arrays of shape {shape}; expected (rows, "
             "positions, features). "
             "For one label per row, register each column as a target of its own, or labels.argmax(1) if they "
             "are one-hot; for labels of positions, name the layers that they are for."
@@ -435,7 +435,7 @@ def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPo
     if _is_full(target) and used < shape[1]:
         raise MisfitError(
             f"Target {target.name!r} has labels for {target.labels.shape[1]} positions of every item, but "
-            f"{point.key.address!r} of {point.key.model!r} has {shape[1]}, and nobody knows which of them "
+            f"{point.key.layer_of_model} has {shape[1]}, and nobody knows which of them "
             "have none. Give None for positions without a label, or name the layers that the target is for."
         )
     return as_wide(labels.astype(object), shape[1], None)
@@ -456,7 +456,7 @@ def _check_lengths(target: Target, lengths: np.ndarray, items: list[np.ndarray],
     most, wide = next((pair for pair in pairs if pair[0] > pair[1]), pairs[0])
     raise MisfitError(
         f"Target {target.name!r} has lists of labels of different lengths, up to {most} for items of which "
-        f"{point.key.address!r} of {point.key.model!r} sent {wide} positions, so which positions they belong "
+        f"{point.key.layer_of_model} sent {wide} positions, so which positions they belong "
         "to is not known. Give each list one label for each position, None for those without, such as "
         "padding and special tokens, or name the layers that the target is for."
     )
