@@ -143,6 +143,16 @@ def test_parts_that_may_be_calls_have_unknown_outputs():
     assert len(graph.unknown_outputs) == 2
 
 
+def test_a_row_with_what_a_later_module_computes_is_the_output_of_the_module_around_both_alone():
+    net = Net()
+    net.op("y", "conv", "x", scope=["block", "block.conv"])
+    net.op("z", "relu", "y")
+    net.builder.merged(net.rows["y"])
+    graph, outputs = net.finish("z")
+    assert outputs == {"": ["z"], "block": ["y"], "block.conv": ["y"]}
+    assert [graph.call_address(call) for call in graph.unknown_outputs] == ["block.conv"]
+
+
 def test_the_model_returns_its_outputs_in_their_order():
     net = Net()
     net.op("first", "exp", "x")

@@ -115,6 +115,7 @@ class GraphBuilder:
         self._edges: list[tuple[int, int, int]] = []
         self._op_params: list[tuple[int, str]] = []
         self._exits: list[tuple[int, tuple[Scope, ...]]] = []
+        self._merged: list[int] = []
         self._called: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -293,6 +294,10 @@ class GraphBuilder:
         """
         self._exits.append((row, tuple(scope)))
 
+    def merged(self, row: int) -> None:
+        """State that a row has what a later module computes too: its own module returned another tensor."""
+        self._merged.append(row)
+
     def called(self, address: str, type: str) -> None:
         """State that a module was called. A call inside of an operation has no row."""
         self._modules.setdefault(address, ModuleInfo(address, type, ""))
@@ -398,7 +403,7 @@ class GraphBuilder:
                 **{f"{OP_KINDS[end]}s": names for end, names in self._names.items() if any(names)},
             },
         )
-        return with_returned(graph, stated, parts), rows
+        return with_returned(graph, stated, parts, rows[self._merged].tolist()), rows
 
     def _module_infos(self, numbers: Mapping[str, int]) -> tuple[ModuleInfo, ...]:
         """Return the modules with the numbers of their parameters and buffers."""

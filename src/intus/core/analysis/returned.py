@@ -18,7 +18,8 @@ same class is left by one tensor alone, made by the same operation in the same p
 Otherwise which of them the call returned is not known (``Graph.unknown_outputs``).
 
 A call in parts, between which others ran, is one call if its parts use parameters, and none in two of them.
-If the parts ran the same operations, they are calls. Otherwise what they return is not known.
+If the parts ran the same operations, they are calls. Otherwise what they return is not known. Nor is it of a
+convolution into which an exporter has folded the norm behind it.
 """
 
 from __future__ import annotations
@@ -48,15 +49,21 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _Unit = tuple[int, ...]
 
 
-def with_returned(graph: Graph, stated: Collection[int], parts: Iterable[Sequence[int]] = ()) -> Graph:
+def with_returned(
+    graph: Graph,
+    stated: Collection[int],
+    parts: Iterable[Sequence[int]] = (),
+    merged: Iterable[int] = (),
+) -> Graph:
     """Return a graph whose ``exits`` are what each call may have returned, for one with all that leave it.
 
     Args:
         graph: The graph.
         stated: The calls of which ``exits`` has what they returned.
         parts: The calls of a module that may be parts of one call.
+        merged: The rows that have what a later module computes too.
     """
-    found = _Returned(graph, stated, parts)
+    found = _Returned(graph, stated, parts, merged)
     found.settle()
     unknown = {"unknown_outputs": found.unknown} if found.unknown else {}
     return replace(graph, exits=found.exits, facts={**graph.facts, **unknown})
@@ -65,11 +72,17 @@ def with_returned(graph: Graph, stated: Collection[int], parts: Iterable[Sequenc
 class _Returned:
     """The rows that each call may have returned, of which rows are ruled out."""
 
-    def __init__(self, graph: Graph, stated: Collection[int], parts: Iterable[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        stated: Collection[int],
+        parts: Iterable[Sequence[int]],
+        merged: Iterable[int],
+    ) -> None:
         self._graph = graph
         self.rows: dict[_Unit, list[int]] = {(call,): rows for call, rows in graph.call_outputs.items()}
         self._whole: dict[_Unit, set[int]] = {}  # the rows of each call in parts
-        self._unclear: set[_Unit] = set()  # those that may be parts of another
+        self._unclear: set[_Unit] = set()  # those that may be parts of another, or merged with one
         for some in parts:
             if _is_one_call(graph, some):
                 leaving = [row for call in some for row in self.rows.pop((call,), ())]
@@ -80,6 +93,8 @@ class _Returned:
                 ]
             elif not _are_alike(graph, some):
                 self._unclear |= {(call,) for call in some}
+        within = [(row, (int(graph.ops.call[row]),)) for row in merged]
+        self._unclear |= {unit for row, unit in within if unit != (0,) and self.rows.get(unit) == [row]}
         self._unclear &= self.rows.keys()
         self._unit_of = {call: unit for unit in self.rows for call in unit}
         several = {unit for unit, rows in self.rows.items() if len(rows) > 1}
@@ -99,7 +114,7 @@ class _Returned:
 
     @property
     def unknown(self) -> list[int]:
-        """The calls of which more than one row is left, or which may be parts of another."""
+        """The calls of which more than one row is left, or which may be parts of another, or are merged."""
         return sorted(
             {self._part(unit, row) for unit in self._open | self._unclear for row in self.rows[unit]}
         )
