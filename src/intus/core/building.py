@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .analysis.loops import find_layers, occurrences
+from .analysis.returned import with_returned
 from .errors import InputError
 from .graph import (
     BUFFER,
@@ -114,6 +115,7 @@ class GraphBuilder:
         self._edges: list[tuple[int, int, int]] = []
         self._op_params: list[tuple[int, str]] = []
         self._exits: list[tuple[int, tuple[Scope, ...]]] = []
+        self._merged: list[int] = []
         self._called: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -287,10 +289,14 @@ class GraphBuilder:
     def returns(self, row: int, scope: Sequence[Scope]) -> None:
         """State that the innermost call of ``scope`` returned a row, after those stated before.
 
-        The row may be one that the call was given. A call without such a statement returned the rows inside
-        of it that others outside read.
+        The row may be one that the call was given. Of a call without such a statement, ``analysis.returned``
+        finds what it may have returned among the rows inside of it that others outside read.
         """
         self._exits.append((row, tuple(scope)))
+
+    def merged(self, row: int) -> None:
+        """State that a row has what a later module computes too: its own module returned another tensor."""
+        self._merged.append(row)
 
     def called(self, address: str, type: str) -> None:
         """State that a module was called. A call inside of an operation has no row."""
@@ -369,6 +375,7 @@ class GraphBuilder:
         modules = self._module_infos(numbers)
         with_rows = {call.address for call in calls}
         inside = [address for address in self._called if address not in with_rows]
+        exits, stated, parts = self._all_exits(calls_of_rows, calls, rows)
         graph = Graph(
             model=self._model,
             types=tuple(self._types),
@@ -387,7 +394,7 @@ class GraphBuilder:
             edges=Edges(src, dst, arg),
             calls=self._calls(calls, rows, {module.address: n for n, module in enumerate(modules)}),
             op_params=op_params,
-            exits=self._all_exits(calls_of_rows, calls, rows),
+            exits=exits,
             buffers=tuple(self._buffers.values()),
             settings=tuple(self._settings),
             facts={
@@ -396,7 +403,7 @@ class GraphBuilder:
                 **{f"{OP_KINDS[end]}s": names for end, names in self._names.items() if any(names)},
             },
         )
-        return graph, rows
+        return with_returned(graph, stated, parts, rows[self._merged].tolist()), rows
 
     def _module_infos(self, numbers: Mapping[str, int]) -> tuple[ModuleInfo, ...]:
         """Return the modules with the numbers of their parameters and buffers."""
@@ -433,8 +440,13 @@ class GraphBuilder:
 
     def _all_exits(
         self, calls_of_rows: Sequence[int], calls: Sequence[_Call], rows: np.ndarray
-    ) -> np.ndarray:
-        """Return the pairs of a row and a call that returned it, those of a call in the order it has them."""
+    ) -> tuple[np.ndarray, set[int], list[list[int]]]:
+        """Return the tensors that leave calls.
+
+        Returns:
+            Pairs of a row and a call that it leaves; the calls that state what they return, whose pairs are
+            that, in its order; and the calls that may be parts of one, as they are of one scope.
+        """
         chains: list[list[int]] = []  # of every call: itself and those around it
         for number, call in enumerate(calls):
             chains.append([number, *(chains[call.parent] if call.parent >= 0 else ())])
@@ -457,7 +469,12 @@ class GraphBuilder:
                 read |= {(src, call) for call in chains[calls_of_rows[src]] if call not in around}
         unstated = sorted((int(rows[row]), call) for row, call in read if call not in known)
         pairs = [*((int(rows[row]), call) for row, call in stated), *unstated]
-        return np.array(pairs, np.int64).reshape(-1, 2)
+        parts: dict[tuple[Scope, ...], list[int]] = {}
+        for number, path in enumerate(paths):
+            if path:
+                parts.setdefault(path, []).append(number)
+        several = [some for some in parts.values() if len(some) > 1 and known.isdisjoint(some)]
+        return np.array(pairs, np.int64).reshape(-1, 2), known, several
 
 
 class _Call(NamedTuple):

@@ -333,7 +333,8 @@ class Graph:
         edges: The tensors passed to operations.
         calls: The module calls.
         op_params: Pairs (row of Ops, index into ``params``): the parameters that an operation used.
-        exits: Pairs (row of Ops, row of Calls): the tensors that a call returned.
+        exits: Pairs (row of Ops, row of Calls): the tensors that a call returned; of ``unknown_outputs``,
+            those that it may have returned.
         branches: The tensors whose plain value Python read, in order.
         buffers: The model's buffers, whether read or not.
         settings: The arguments of calls that are not tensors, as text (``"(3, 3), stride=2"``), which
@@ -552,19 +553,31 @@ class Graph:
 
     @cached_property
     def call_outputs(self) -> dict[int, list[int]]:
-        """The rows returned by each module call."""
+        """The rows that each module call returned, or may have returned (``unknown_outputs``)."""
         outputs: dict[int, list[int]] = {}
         for row, call in self.exits.tolist():
             outputs.setdefault(call, []).append(row)
         return outputs
 
     @cached_property
+    def unknown_outputs(self) -> frozenset[int]:
+        """The module calls of which it is not known which of their ``exits`` they returned.
+
+        So it is in files of operations that do not state it; ``analysis.returned`` has the rule.
+        """
+        return frozenset(self.facts.get("unknown_outputs", ()))
+
+    @cached_property
     def row_exits(self) -> dict[int, list[int]]:
-        """The module calls that returned each row, innermost first."""
+        """The module calls that returned each row, or may have, innermost first."""
         exits: dict[int, list[int]] = {}
         for row, call in self.exits.tolist():
             exits.setdefault(row, []).append(call)
         return {row: sorted(calls, reverse=True) for row, calls in exits.items()}
+
+    def returned_by(self, row: int) -> list[int]:
+        """Return the module calls that are known to have returned a row, innermost first."""
+        return [call for call in self.row_exits.get(row, ()) if call not in self.unknown_outputs]
 
     @cached_property
     def row_params(self) -> dict[int, list[int]]:

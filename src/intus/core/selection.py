@@ -20,6 +20,9 @@ from .graph import BUFFER, OP, OP_KINDS, PARAMETER, Graph
 #: end), a slice of ordinals, a predicate on an op, or a list of selections.
 Selection = str | int | slice | Address | Callable[[Any], Any] | Iterable[Any]
 
+#: The number of tensors that an error names.
+_MOST = 6
+
 
 class Match(NamedTuple):
     """The meaning of an address in a graph.
@@ -51,20 +54,23 @@ def match(graph: Graph, text: str) -> Match:
         text: An address or pattern, with or without units.
 
     Returns:
-        The rows or parameters that it means.
+        The rows or parameters that it means. A pattern or a class means all that a module may have returned.
 
     Raises:
-        AddressError: If nothing matches. The message suggests the nearest names.
+        AddressError: If nothing matches: the message suggests the nearest names. If it is a module, or units
+            of modules, of which it is not known what they return: the message has what they may return.
         InputError: If the text does not follow the grammar of ``core.address``.
     """
     rows = graph.rows(text)
     if rows is not None:
+        check_outputs_known(graph, graph.module_names.get(text, ()))
         return Match([text], sorted(set(rows)), [], ())
     place, units = split_units(text)
     pattern = is_pattern(place)
     if not pattern:
         place = Address.parse(place).place
     names = [place] if graph.rows(place) is not None else _names_of_kind(graph, place)
+    check_outputs_known(graph, graph.module_names.get(place, ()))
     params = param_addresses(graph)
     if not names and place in params:
         return Match([place], [], [params[place]], units)
@@ -127,10 +133,39 @@ def main_rows(graph: Graph, name: str) -> list[int]:
 
 
 def main_row(graph: Graph, call: int) -> int:
-    """Return the row of a module call's main output: the first that is not a scalar; -1 if there is none."""
+    """Return the row of a module call's main output: the first that is not a scalar; -1 if there is none.
+
+    Raises:
+        AddressError: If it is not known what the call returned. The message has what it may have returned.
+    """
+    check_outputs_known(graph, [call])
     rows = graph.call_outputs.get(call, [])
     shaped = [row for row in rows if graph.metas[int(graph.ops.meta[row])].shape]
     return (shaped or rows or [-1])[0]
+
+
+def check_outputs_known(graph: Graph, calls: Iterable[int]) -> None:
+    """Raise AddressError if it is not known what one of some module calls returned.
+
+    Args:
+        graph: The graph.
+        calls: Rows of ``graph.calls``.
+    """
+    for call in calls:
+        if call in graph.unknown_outputs:
+            rows = graph.call_outputs[call]
+            shown = [f"{graph.label(row)!r} ({_dimensions(graph, row)})" for row in rows[:_MOST]]
+            more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
+            raise AddressError(
+                f"The output of {graph.call_address(call)!r} is not known, because {graph.model} does not "
+                f"state what modules return. What leaves it: {', '.join(shown)}{more}. Write the label of "
+                "the tensor that you mean."
+            )
+
+
+def _dimensions(graph: Graph, row: int) -> str:
+    shape = graph.metas[int(graph.ops.meta[row])].shape
+    return "×".join("?" if length < 0 else str(length) for length in shape) or "scalar"
 
 
 def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] | None = None) -> list[int]:
@@ -146,7 +181,8 @@ def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] |
 
     Raises:
         AddressError: If there is no such name (the message suggests the nearest ones) or ordinal (the message
-            has the valid range), or if the key means several ops, parameters, or units of an op.
+            has the valid range), if the key means several ops, parameters, or units of an op, or if it is a
+            module of which it is not known what it returned (the message has what it may have returned).
         InputError: If the key is neither a string nor an int.
     """
     key = str(key) if isinstance(key, Address) else key
@@ -161,6 +197,7 @@ def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] |
             )
         return [rows[key]]
     found = graph.rows(key)
+    check_outputs_known(graph, graph.module_names.get(key, ())[:1])
     if found is None:
         matching = whole_rows(graph, key)
         if len(matching) == 1:

@@ -42,7 +42,7 @@ def columns(facts: Facts) -> dict[str, list[Any]]:
         "flops": _known(facts.flops),
         "macs": _known(facts.macs),
         "module": [calls[call] if call >= 0 else None for call in ops.call.tolist()],
-        "output_of": [[calls[call] for call in graph.row_exits.get(row, ())] for row in rows],
+        "output_of": [[calls[call] for call in graph.returned_by(row)] for row in rows],
         "parameters": [elements(some) for some in params],
         "parameter_bytes": [size_in_bytes(some) for some in params],
         "non_tensor_args": _settings(graph),

@@ -313,7 +313,7 @@ def _places_of(graph: Graph, name: str) -> list[tuple[str, int, bool]]:
             return [(_address(graph, call), main_row(graph, call), False) for call in calls]
     places = []
     for row in graph.rows(name) or ():
-        exits = graph.row_exits.get(row)
+        exits = graph.returned_by(row)
         if exits and main_row(graph, exits[0]) == row:
             places.append((_address(graph, exits[0]), row, False))
         else:

@@ -258,11 +258,12 @@ class _CallTotals:
         graph = self.graph
         outputs = graph.call_outputs.get(call, [])
         shape = dimensions(graph.metas[graph.ops.meta[outputs[0]]].shape) if outputs else ""
+        shape += f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""
         return Row(
             depth,
             graph.call_address(named),
             graph.modules[graph.calls.module[named]].type,
-            shape + (f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""),
+            "not known" if call in graph.unknown_outputs else shape,
             self._size(self.params[call]),
             int(self.time[call]),
             True,

@@ -197,7 +197,8 @@ class _Rows:
                     parents.append((row, arg))
         if rule := next((one.value for one in node.metadata_props if one.key == _REWRITTEN), ""):
             settings.append(f"rewritten={rule!r}")
-        if node.op_type.startswith("Conv") and any(name.startswith("onnx::Conv") for name in params):
+        is_folded = node.op_type.startswith("Conv") and any(name.startswith("onnx::Conv") for name in params)
+        if is_folded:
             settings.append("weights='computed at export'")  # a BatchNorm after it was folded into them
         for attribute, graph in graphs.items():
             inside = self._inside[node.name, attribute]
@@ -226,6 +227,8 @@ class _Rows:
                 output=position if several else -1,
                 flags=0 if parents or inner or params else CREATED,
             )
+            if is_folded:
+                self._builder.merged(self._rows[name])
 
     def _add_graph(self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: tuple[Scope, ...]) -> None:
         """Add a graph inside an operation, once however often it runs."""

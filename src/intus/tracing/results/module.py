@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import AddressError, did_not_run, did_you_mean
 from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source, elements, size_in_bytes
+from ...core.selection import check_outputs_known
 from ...viewing.repr_text import html, text
 from ..capture.saving.stored import Value
 from .text import module_card
@@ -156,8 +157,13 @@ class Module(_Handle):
 
     @property
     def outputs(self) -> list[Op]:
-        """The tensors that its calls returned."""
+        """The tensors that its calls returned; if ``has_unknown_output``, those that they may have."""
         return [op for call in self.calls for op in call.outputs]
+
+    @property
+    def has_unknown_output(self) -> bool:
+        """True if a file does not state what one of its calls returned: one or more of ``outputs``."""
+        return any(call.has_unknown_output for call in self.calls)
 
     @property
     def value(self) -> Value:
@@ -166,12 +172,14 @@ class Module(_Handle):
         ``outputs`` has those of all calls.
 
         Raises:
-            AddressError: If it was never called, returned no tensor, or the value was not saved.
+            AddressError: If it was never called, returned no tensor, the value was not saved, or it is not
+                known which tensor it returned.
         """
         if not self.outputs:
             if not self.num_calls:
                 raise AddressError(did_not_run(self.address))
             raise AddressError(f"The module {self.address!r} has no value: it returned no tensor.")
+        check_outputs_known(self._graph, [call.number for call in self.calls if call.outputs][:1])
         return self.outputs[0].value
 
     @property
@@ -263,8 +271,13 @@ class Call(_Handle):
 
     @property
     def outputs(self) -> list[Op]:
-        """The tensors that the call returned."""
+        """The tensors that the call returned; if ``has_unknown_output``, those that it may have."""
         return self._trace._handles(self._graph.call_outputs.get(self.number, ()))
+
+    @property
+    def has_unknown_output(self) -> bool:
+        """True if a file does not state which tensors the call returned: one or more of ``outputs``."""
+        return self.number in self._graph.unknown_outputs
 
     @property
     def seconds(self) -> float:

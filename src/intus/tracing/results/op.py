@@ -289,12 +289,18 @@ class Op(HasMeta):
     @property
     def output_of(self) -> list[str]:
         """The addresses of the modules that returned it, innermost first."""
-        return self._addresses(self._graph.row_exits.get(self.row, ()))
+        return self._addresses(self._graph.returned_by(self.row))
+
+    @property
+    def maybe_output_of(self) -> list[str]:
+        """The addresses of the modules that it leaves, innermost first, if that is not stated."""
+        calls = self._graph.row_exits.get(self.row, ())
+        return self._addresses(call for call in calls if call in self._graph.unknown_outputs)
 
     @property
     def is_module_output(self) -> bool:
         """True if a submodule of the model returned it."""
-        return any(self._graph.calls.parent[call] >= 0 for call in self._graph.row_exits.get(self.row, ()))
+        return any(self._graph.calls.parent[call] >= 0 for call in self._graph.returned_by(self.row))
 
     @property
     def is_whole_module(self) -> bool:

@@ -40,6 +40,7 @@ def op_card(op: Op) -> Card:
         ("to", listed([child.label for child in op.children])),
         ("in module", " › ".join(address or op._trace.name for address in op.modules)),
         ("output of", listed([address or "the model" for address in op.output_of])),
+        ("may be output of", listed([address or "the model" for address in op.maybe_output_of])),
         ("cost", ", ".join(cost)),
         ("also", ", ".join(name for name, holds in flags.items() if holds)),
     )
@@ -63,11 +64,14 @@ def module_card(module: Module) -> Card:
     cost = [duration(module.seconds * 1e9)] if module.seconds else []
     cost += [f"{count(module.flops)} FLOPs"] if module.flops else []
     inputs = [op for call in module.calls for op in call.inputs]
+    returned = listed([f"{op.label} {dimensions(op.shape)}" for op in module.outputs])
+    leaves = f"the file does not state which of {len(module.outputs)} that leave it"
     facts = (
         ("arguments", module.args),
         ("called", calls),
         ("input", listed([f"{op.label} {dimensions(op.shape)}" for op in inputs])),
-        ("output", listed([f"{op.label} {dimensions(op.shape)}" for op in module.outputs])),
+        ("output", "" if module.has_unknown_output else returned),
+        ("output unknown", f"{leaves}: {returned}" if module.has_unknown_output else ""),
         ("parameters", held if module.params else ""),
         ("its own", _params(module.own_params)),
         ("buffers", listed([f"{b.address} {dimensions(b.shape)}" for b in module.buffers])),
