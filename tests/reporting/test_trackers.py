@@ -8,24 +8,35 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from itertools import product
+from itertools import chain, cycle, product, repeat
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from process_help import wait_for_end
 from sklearn.datasets import load_digits
+from starlette.testclient import TestClient
 
 import intus
 from intus.core.doubt import Doubt
 from intus.core.errors import MissingExtraError
+from intus.core.results import Results
 from intus.monitoring.follower import Follower, Held, _NewScores
 from intus.monitoring.trackers import Place, Point
+from intus.monitoring.warn_once import WarningLog
+from intus.serving.evaluation.arrival_order import UNVERIFIED
+from intus.serving.frontend import Frontend
+from intus.serving.http.app import build
+from intus.serving.messages import AggregatorCounts, RunLedger, StatusReport
+from intus.serving.roles import Roles
 from intus.serving.run import Server
+from intus.storage.database import Database
 
 NAMES = ("mlflow", "tensorboard", "wandb")
 
@@ -319,28 +330,39 @@ class Collected:
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from([None, 1.0, 2.0]))),
+        st.lists(
+            st.tuples(
+                st.integers(0, 3),
+                st.sampled_from("ab"),
+                st.sampled_from([None, 1.0, 2.0]),
+                st.sampled_from([1.0, 2.0]),
+            )
+        ),
         max_size=8,
     )
 )
 def test_each_score_is_found_once_in_any_order_of_epochs(rounds):
-    """A reply has all scores of the epochs that changed, and perhaps of others."""
+    """A reply has all scores of the epochs that changed, and perhaps of others.
+
+    A tracker gets each value of a training, and not again if only its note is another, such as "verified".
+    """
     stored, scores, found, wanted, given_, taken_back = {}, _NewScores(), [], [], {}, 0
-    for written in rounds:
-        for epoch, score, value in written:
-            revision = stored.get((epoch, score), (-1, None))[0] + 1
-            stored[epoch, score] = revision, value
-        last = {(epoch, score): value for epoch, score, value in written}
-        wanted += [(score, epoch, value) for (epoch, score), value in last.items() if value is not None]
-        taken_back += sum(value is None and given_.get(key) is not None for key, value in last.items())
+    for number, written in enumerate(rounds):
+        last = {(epoch, score): (value, training) for epoch, score, value, training in written}
+        stored |= last
+        for key, (value, training) in last.items():
+            was = given_.get(key, (None, None))
+            taken_back += value is None and was[0] is not None
+            if value is not None and was != (value, training):
+                wanted.append((key[1], key[0], value))
         given_ |= last
         changed = {epoch for epoch, *_ in written}
         rows = [
-            (epoch, -1, "", "output", "", score, *each, "withdrawn: why" if each[1] is None else "")
+            (epoch, -1, "", "output", "", score, *each, f"round {number}" if each[0] else "withdrawn: why")
             for (epoch, score), each in stored.items()
             if epoch in changed or not epoch
         ]
-        names = ("epoch", "step", "address", "kind", "target", "score", "revision", "value", "note")
+        names = ("epoch", "step", "address", "kind", "target", "score", "value", "training", "note")
         columns = {name: [row[n] for row in rows] for n, name in enumerate(names)}
         found += [(point.name.removesuffix("/model"), point.x, point.value) for point in scores.take(columns)]
     assert Counter(found) == Counter(wanted)
@@ -377,6 +399,7 @@ def test_tracker_is_told_of_scores_that_it_has_and_that_no_longer_hold(tmp_path)
     assert written
     assert "are withdrawn since they were written: they were of others" in collected.told[-2]
     assert doubted in collected.told[-1]
+    assert max(Counter((one.name, one.x) for one in collected.points).values()) == 1, "none is written again"
     assert withdrawn >= len([one for one in written if one.x == 1])
     assert doubtful >= len([one for one in written if one.x == 2])
 
@@ -422,6 +445,107 @@ def test_scores_of_a_slow_server_are_written_in_order_of_epochs(tmp_path, monkey
         found = [point.x for point in collected.points if point.name == name]
         assert found == sorted(set(found)), name
     assert {point.x for point in collected.points} == set(range(9))
+
+
+class Planted:
+    """The page's own routes over a database, of which a test knows which scores are still to come.
+
+    Args:
+        database: The database.
+        to_come: The (epoch, layer) of the scores, in the order in which they are stored.
+        stored: How many of them are stored after each reply.
+        lost: The numbers of the replies that do not arrive.
+    """
+
+    run = model = "r"
+
+    def __init__(self, database, to_come, stored, lost):
+        self.frontend = Frontend(database)
+        self.page = TestClient(build(Roles(frontend=self.frontend)))
+        self.to_come, self.stored, self.lost = list(to_come), stored, lost
+        self.newest, self.replies, self.is_over = None, 0, threading.Event()
+        self.report()
+
+    def report(self):
+        earliest = min((epoch for epoch, _ in self.to_come), default=None)
+        row = RunLedger(self.run, self.model, newest=self.newest, earliest=earliest)
+        self.frontend.report(StatusReport(AggregatorCounts(), runs=[row]))
+
+    def store(self, number):
+        now, self.to_come = self.to_come[:number], self.to_come[number:]
+        for epoch, layer in now:
+            self.newest = epoch if self.newest is None else max(epoch, self.newest)
+            facts = {"run": self.run, "model": self.model, "address": layer, "epoch": epoch, "value": epoch}
+            self.frontend.results(Results.from_rows([facts | {"score": "norm", "note": UNVERIFIED}]))
+        self.report()
+
+    def get(self, path, **query):
+        """Return a reply as the follower gets it; then store what comes next."""
+        reply = self.page.get(path, params={"run": self.run, "model": self.model} | query).json()
+        number, is_last = self.replies, not self.to_come
+        self.replies += 1
+        self.store(next(self.stored))
+        if is_last and path == "/api/findings":
+            self.is_over.set()
+        return None if number in self.lost else reply
+
+
+def followed(planted, collected, monkeypatch):
+    """Return a follower of a planted server, which writes to a list."""
+    monkeypatch.setattr(Follower, "_get", lambda follower, path, **query: planted.get(path, **query))
+    sender = SimpleNamespace(host="", port=0, followers=[], count_busy=lambda seconds: None)
+    return Follower(sender, planted.run, planted.model, [(Place("list", ""), collected)], WarningLog())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.permutations(list(product(range(4), "ab"))),
+    st.lists(st.integers(0, 3), min_size=1, max_size=7).filter(any),
+    st.sets(st.integers(0, 30), max_size=5),
+    st.booleans(),
+)
+@example([*product((3, 2, 1, 0), "ab")], [1, 0, 0, 0, 0, 0], set(), False)  # one after each second round
+@example([*product(range(4), "ab")], [8], set(), True)
+def test_scores_stored_between_any_two_questions_are_written_once_in_order_of_epochs(
+    tmp_path, monkeypatch, to_come, stored, lost, is_verified
+):
+    """Before, a later epoch came first if an earlier one became whole while it was asked which are.
+
+    And the first epochs were written again when their labels were verified.
+    """
+    monkeypatch.setattr("intus.monitoring.follower.POLL_S", 0.0)
+    monkeypatch.setattr("intus.monitoring.follower.AWAY_S", 0.0)
+    collected = Collected(fails=0)
+    with Database(tmp_path / f"{time.monotonic_ns()}.db") as database:
+        planted = Planted(database, to_come, cycle(stored), lost)
+        follower = followed(planted, collected, monkeypatch)
+        assert planted.is_over.wait(30)
+        if is_verified:
+            planted.frontend.arrival_order("r", "r", "")
+        planted.lost = set()
+        follower.end()
+    for layer in "ab":
+        found = [(point.x, point.value) for point in collected.points if point.name.endswith(layer)]
+        assert found == [(epoch, epoch) for epoch in range(4)], layer
+
+
+def test_flush_does_not_write_later_epochs_first_if_it_gets_no_reply(tmp_path, monkeypatch):
+    """Before, it wrote what waited for an epoch whose scores it could not read."""
+    monkeypatch.setattr("intus.monitoring.follower.POLL_S", 0.01)
+    monkeypatch.setattr("intus.monitoring.follower.AWAY_S", 0.01)
+    collected = Collected(fails=0)
+    with Database(tmp_path / "x.db") as database:
+        planted = Planted(database, product((3, 2, 1, 0), "a"), chain([3], repeat(0)), ())
+        follower = followed(planted, collected, monkeypatch)
+        while planted.replies < 12:  # some rounds
+            time.sleep(0.01)
+        planted.lost = range(10**6)
+        planted.store(1)
+        follower.catch_up(30)
+        assert collected.points == []
+        planted.lost = ()
+        follower.end()
+    assert [point.x for point in collected.points] == [0, 1, 2, 3]
 
 
 QUICK_EPOCHS = """

@@ -26,7 +26,7 @@ POLL_S = 1.0  # between questions to the server
 AWAY_S = 10.0  # the same, while it does not answer
 END_S = 30.0  # the longest wait for a tracker at the end
 MOST = 100_000  # numbers that wait for a tracker that fails
-_COLUMNS = ("epoch", "step", "address", "kind", "target", "score", "revision", "value", "note")
+_COLUMNS = ("epoch", "step", "address", "kind", "target", "score", "value", "training", "note")
 QUIET_S = 60.0  # without news of a probe that was removed
 _RAISED = "intus: the function on_finding raised an error, and is called again with the next finding: %s: %s"
 _NO_PAGE = (
@@ -151,12 +151,12 @@ class Follower:
                 if not self._changed.wait_for(lambda: self._asked > self._answered or self._ending, pause):
                     quiet += pause
                 asked, before = self._asked, self._change
-                hands_on_all = self._asked > self._answered or self._ending
+                is_asked = self._asked > self._answered
                 # without trackers, nobody ends it if the script does not call flush
                 ending = self._ending or (self.removed and not self._outlets and quiet > QUIET_S)
             began = thread_seconds()
             try:
-                pause = POLL_S if self._round(hands_on_all=hands_on_all) else AWAY_S
+                pause = POLL_S if self._round(is_asked=is_asked, is_last=ending) else AWAY_S
             except Exception as error:
                 text = "intus could not follow what the server finds: %s: %s"
                 self._troubles.count(f"follow {type(error).__name__}", text, type(error).__name__, error)
@@ -169,36 +169,51 @@ class Follower:
             outlet.close()
         self._client.close()
 
-    def _round(self, *, hands_on_all: bool) -> bool:
+    def _round(self, *, is_asked: bool, is_last: bool) -> bool:
         """Read what is new, and hand it on; return whether the server answered.
 
         Args:
-            hands_on_all: Whether to hand on also the scores of epochs before which some are to come.
+            is_asked: Whether ``catch_up`` waits for it: scores are handed on also if some of earlier epochs
+                are to come.
+            is_last: Whether none follows, so that nothing may wait for another.
         """
         news = self._get("/api/findings")
+        is_read = news is not None
         if news is not None:
             if not self._outlets:
                 self._change = news["change"]
             elif self._held or news["change"] != self._change:
-                whole = self._whole_until()  # read first: what is stored meanwhile may be of a later epoch
-                if news["change"] != self._change and (columns := self._read_scores()) is not None:
-                    self._held.add(self._scores.take(columns))
-                    self._change = columns["change"]
-                points = self._held.take(whole)
+                points = self._whole_epochs()
+                is_read = points is not None
                 for outlet in self._outlets:
-                    outlet.add(points)
+                    outlet.add(points or ())
             self._call_back(news["findings"])
             for outlet in self._outlets:
                 outlet.findings = [each["text"] for each in news["findings"]] + self._scores.corrections()
                 outlet.tell_taken_back(self._scores.taken_back)
         with self._changed:
             logged, self._logged = self._logged, []
-        late = self._held.take(math.inf) if hands_on_all else []
+        late = self._held.take(math.inf) if is_last or (is_asked and is_read) else []
         for outlet in self._outlets:
             outlet.add(late)
             outlet.add(_points_of(logged) if outlet.tracker.takes_log else ())
             outlet.write()
         return news is not None
+
+    def _whole_epochs(self) -> list[Point] | None:
+        """Read new scores; return those of epochs up to which all is scored, None if there is no reply.
+
+        Which epochs are whole is asked first, and then the scores are read, each time: what is stored between
+        the two is then read, too, though it may be of an epoch that does not count as whole yet. The other
+        way round, or without reading, an epoch could be whole of which the last scores were not read.
+        """
+        whole = self._whole_until()
+        columns = self._read_scores()
+        if columns is None:
+            return None
+        self._held.add(self._scores.take(columns))
+        self._change = columns["change"]
+        return self._held.take(whole)
 
     def _call_back(self, found: Sequence[dict[str, Any]]) -> None:
         """Call the user's function with each finding that it does not know."""
@@ -245,7 +260,8 @@ class Follower:
 class _NewScores:
     """Finds the scores that were not read before, in replies with all scores of the epochs that changed.
 
-    The scores of a training come in any order of epochs: the server begins with the newest.
+    The scores of a training come in any order of epochs: the server begins with the newest. A score of which
+    only the note or the interval changes, as when labels are verified or doubted later, is not new.
 
     Attributes:
         taken_back: How many scores that were read with a value are withdrawn since or in doubt, by which of
@@ -256,7 +272,8 @@ class _NewScores:
         self.taken_back: Counter[tuple[str, str]] = Counter()
         self._series: dict[tuple[Any, ...], int] = {}  # a number for each, which takes less memory
         self._doubted: set[tuple[Any, ...]] = set()  # scores, and why they are in doubt
-        self._revisions: dict[tuple[Any, ...], dict[int, int]] = {}  # by epoch and step, then by series
+        # values and the trainings that they are of, by epoch and step, then by series
+        self._values: dict[tuple[Any, ...], dict[int, tuple[float, float | None]]] = {}
 
     def leave_out(self, columns: dict[str, list[Any]]) -> None:
         """Count the scores of a reply as read, such as those of an earlier part of the training."""
@@ -272,26 +289,29 @@ class _NewScores:
         ]
 
     def take(self, columns: dict[str, list[Any]]) -> Iterator[Point]:
-        """Yield the new scores of a reply that have a value; one that was replaced by another is new."""
+        """Yield the new scores of a reply that have a value.
+
+        One of another value is new, and so is one of another training, which a tracker may have elsewhere.
+        """
         now = time.time()
-        for epoch, step, *series_, revision, value, note in zip(
+        for epoch, step, *series_, value, training, note in zip(
             *map(columns.__getitem__, _COLUMNS), strict=True
         ):
             if epoch is None:
                 continue
             series = self._series.setdefault(tuple(series_), len(self._series))
-            known = self._revisions.setdefault((epoch, step), {})
-            if known.get(series) == revision:
-                continue
+            known = self._values.setdefault((epoch, step), {})
             if value is None:
                 if known.pop(series, None) is not None:
                     self.taken_back[_WITHDRAWN, note.removeprefix("withdrawn: ")] += 1
                 continue
-            known[series] = revision
             for reason in Facts.of(note).doubts:
                 if (doubted := (epoch, step, series, reason)) not in self._doubted:
                     self._doubted.add(doubted)
                     self.taken_back[_IN_DOUBT, Facts(doubts=(reason,)).note] += 1
+            if known.get(series) == (value, training):
+                continue
+            known[series] = value, training
             address, kind, target, score = series_
             name = score_name(target, score, address, kind)
             yield Point(name, *(("step", step) if step >= 0 else ("epoch", epoch)), now, value)

@@ -248,7 +248,7 @@ def probe(
         if hidden is not None and (reason := hidden(model)):
             troubles.warn_once(f"intus: {reason}")
         operations = operations if sends else []
-        tap.attach(known, operations)
+        tap.followed.attach(known, operations)
         for target in sender.targets.values() if checked_set is None else ():
             tap.targets.check(target)
         for of, pattern in checked_set.layers.items() if checked_set is not None else ():
@@ -267,7 +267,7 @@ def probe(
             sender.send_json("/run", about | facts, topic=json.dumps(list(about.values())))
         attachment = backend.attach(model, operations, kinds, tap)
         if sends:
-            tap.follow(attachment)
+            tap.followed.begin(attachment, operations)
         try:
             follower = _follower(tap, named, facts, on_finding) if sends else None
         except BaseException:

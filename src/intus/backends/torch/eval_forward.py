@@ -191,13 +191,16 @@ def buffer_fingerprint(model: nn.Module) -> int:
     return _fingerprint(model, _buffers(model))
 
 
-def values_by_sample(model: nn.Module) -> int:
-    """Return a number of some thousand values of the parameters: if it differs, ``fingerprint`` does too."""
-    return (
-        0
-        if is_sharded(model) or is_capturing()
-        else hash(tuple(_read(_readable(_parameters(model)), _sample)))
-    )
+def values_by_sample(model: nn.Module, last: int = 0) -> int:
+    """Return a number of some thousand values of the parameters: if it differs, ``fingerprint`` does too.
+
+    Args:
+        model: The model.
+        last: How many of the last parameters to read; 0 for all.
+    """
+    if is_sharded(model) or is_capturing():
+        return 0
+    return hash(tuple(_read(_readable(_parameters(model)[-last:]), _sample)))
 
 
 def buffer_writes(model: nn.Module) -> int:

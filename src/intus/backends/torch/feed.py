@@ -33,7 +33,7 @@ class TorchFeed:
         self.on_step: Callable[[], None] | None = None
         self._steps = StepCounter(model, self._before_step)
         self._written = buffer_writes(model)
-        self._remembered = 0, 0
+        self._remembered = 0, 0, 0
         self._came_before = LOADERS.came
         self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
 
@@ -122,14 +122,18 @@ class TorchFeed:
     def remember(self) -> None:
         """Remember the values of the parameters, for ``is_restored``. It reads them all."""
         if (model := self._model()) is not None:
-            self._remembered = values_by_sample(model), fingerprint(model)
+            self._remembered = values_by_sample(model, 1), values_by_sample(model), fingerprint(model)
 
     def is_restored(self) -> bool:
-        """Return whether the parameters are known to have the remembered values."""
-        model, (few, every) = self._model(), self._remembered
+        """Return whether the parameters are known to have the remembered values.
+
+        In a training they mostly have not, and then those of the last parameter, such as a bias, tell it.
+        """
+        model, (last, few, every) = self._model(), self._remembered
         return (
             model is not None
             and bool(every)
+            and last == values_by_sample(model, 1)
             and few == values_by_sample(model)
             and every == fingerprint(model)
         )

@@ -9,7 +9,7 @@ several epochs over another is a stage of the training, with epochs of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...backends.feeds import Feed, Origin
 from .log import EpochLog
@@ -37,6 +37,20 @@ _ZIPPED = (
 _FEW = 8  # stages
 
 
+class _Came(NamedTuple):
+    """The batches of the current iteration that came, as calls found them.
+
+    Attributes:
+        by_now: How many came until the last call.
+        last: How many of them came since the call before; calls before which none came do not count.
+        before: How many came before that, likewise.
+    """
+
+    by_now: int
+    last: int
+    before: int
+
+
 class OtherIterations:
     """The iterations beside that by which epochs are counted, the current one, and after its end.
 
@@ -50,8 +64,7 @@ class OtherIterations:
 
     def __init__(self, feed: Feed, log: EpochLog) -> None:
         self._feed, self._log = feed, log
-        self._counted = 0  # batches of the current one at the last call
-        self._newest = self._newest_before = 0  # how many of these came between calls
+        self._came = _Came(0, 0, 0)
         self.streams: dict[int, Origin] = {}
         self._followers: list[Origin] = []  # those over other data that followed the end of the current one
         self._followers_before: list[Origin] = []  # in the epoch before, which began with the same rows
@@ -97,13 +110,13 @@ class OtherIterations:
 
     def begins(self, given: int) -> None:
         """Register how many batches of the current iteration had come at its first call."""
-        self._counted = self._newest = self._newest_before = given
+        self._came = _Came(given, given, given)
 
     def count_batches(self, current: Origin) -> None:
         """Register a call, and how many batches of the current iteration came since the one before."""
-        if number := self._feed.given(current.iteration) - self._counted:
-            self._newest_before, self._newest = self._newest, number
-            self._counted += number
+        given, came = self._feed.given(current.iteration), self._came
+        if given != came.by_now:
+            self._came = _Came(given, given - came.by_now, came.last)
 
     def runs_along(self, current: Origin, origin: Origin) -> None:
         """Register an iteration over other data whose batches come along with those of the current one.
@@ -111,7 +124,7 @@ class OtherIterations:
         If such data begin anew, and a batch of the current iteration was left out, this is no loop over it:
         ``zip`` takes a batch of its first iterator before the second one ends.
         """
-        is_left_out = self._newest > self._newest_before == 1
+        is_left_out = self._came.last > self._came.before == 1
         if is_left_out and self._ran_along(origin) and self._log.is_new(_ZIPPED):
             self._log.warn(_ZIPPED.format(current.name, origin.name))
         for number, one in list(self.streams.items()):

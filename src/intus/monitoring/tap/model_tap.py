@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
 from functools import cache, partial
@@ -35,8 +34,8 @@ from .doubts import Doubts, from_epoch, of_epoch
 from .epoch_parameters import EpochParameters
 from .error_log import ErrorLog
 from .first_graph import FirstGraph
+from .followed_model import FollowedModel
 from .item_ids import ItemIds
-from .model_changes import ModelChanges, Places
 from .model_reference import end_dead
 from .model_turns import ModelTurns
 from .moved_rows import MovedRows
@@ -107,7 +106,6 @@ class ModelTap:
         kinds: Collection[str] = ("output",),
     ) -> None:
         self.coverage = Coverage(name, kinds, troubles, backend.blind_spot)
-        self._chosen: dict[str, bool] = {}  # by address, including operations discovered during a pass
         self.sender, self.troubles = sender, troubles
         self.run, self.name = run, name
         self._epoch: float = 0
@@ -176,81 +174,31 @@ class ModelTap:
         self.costs = Costs(name, budget, sender, troubles)
         self._skips = Skips(name, budget, troubles)
         self._errors = ErrorLog(name, troubles)
-        self._follow: Callable[[], Callable[..., Places] | None] = lambda: None
-        self._changes = ModelChanges(name, self.doubt, lambda: self.coverage.recorded_at, troubles)
+        self.followed = FollowedModel(
+            name, backend, schedule, self.coverage, self._forget_layers, self.doubt, troubles
+        )
         self.targets = TargetChecks(run, name, self.coverage, sender, troubles)
         self._labels = StatisticsLabels(run, name, sender, budget, troubles)
 
-    def attach(self, known: Iterable[Operation], chosen: Iterable[Operation]) -> None:
-        """Store the operations known before the first call, and those of them to record."""
-        chosen = list(chosen)
-        self.coverage.operations = tuple(operation.address for operation in chosen)
-        self.coverage.with_parameters = frozenset(
-            operation.address for operation in chosen if self._backend.parameters(operation)
-        )
-        self._chosen = {operation.address: False for operation in known} | dict.fromkeys(
-            self.coverage.operations, True
-        )
-
-    def follow(self, attachment: Any) -> None:
-        """Follow changes of the model by what observes it, if that can; it is referred to weakly."""
-        if (follow := getattr(attachment, "follow", None)) is not None:
-            self._follow = weakref.WeakMethod(follow)
-            self._changes.begin(attachment.places)
-            self.coverage.with_parameters = self._with_parameters(attachment.places)
-
     def follow_model(self, model: Any, epoch: float, mode: str) -> bool:
-        """Record the model as it is now, before a pass that is recorded, and say what is other than before.
-
-        Args:
-            model: The model.
-            epoch: The epoch of the pass.
-            mode: Its mode.
-
-        Returns:
-            Whether modules have changed.
-        """
-        follow = self._follow()
-        if follow is None or model is None:
-            return False
+        """Record the model as it is now, and return whether it has changed; see ``FollowedModel``."""
         try:
-            places = follow(model, partial(self._choose, model))
-            changed = self._changes.on_pass(places, epoch, mode)
+            return self.followed.before_pass(model, epoch, mode)
         except Exception as error:
             self.on_error(error)
             return False
-        if changed:
-            self._moved.look_again()
-            self.coverage.forget(changed)
-            self.coverage.with_parameters = self._with_parameters(places)
-            self._axes.forget(may_move=self._is_time_first is not None and self._is_time_first(model))
-            self.warn_unobserved(model)
-        return bool(changed)
 
-    def _with_parameters(self, places: Places) -> frozenset[str]:
-        """Return the operations whose parameters are recorded."""
-        return frozenset(one.rpartition(".")[0] for one in places.keys() - set(self.coverage.operations))
+    def _forget_layers(self, model: Any) -> None:
+        """Forget what was learned of the rows and axes of a model that has other layers now."""
+        self._moved.look_again()
+        self._axes.forget(may_move=self._is_time_first is not None and self._is_time_first(model))
+        self.warn_unobserved(model)
 
     def warn_unobserved(self, model: Any) -> None:
         """Warn if the framework hides modules of the model in the training's own passes."""
         unobserved = getattr(self._backend, "unobserved", None)
         if not self.probe_runs.replaces_training and unobserved is not None and (why := unobserved(model)):
             self.warn(why)
-
-    def _choose(self, model: Any, is_same: Callable[[Operation], bool]) -> list[Operation]:
-        """Return the operations to record of a model that has others than before."""
-        known = self._backend.operations(model)
-        chosen = [
-            operation
-            for operation in known
-            if (
-                self._chosen[operation.address]
-                if operation.address in self._chosen and is_same(operation)
-                else self._schedule.chooses(model, operation)
-            )
-        ]
-        self.attach(known, chosen)
-        return chosen
 
     @property
     def epoch(self) -> float:
@@ -668,11 +616,8 @@ class ModelTap:
 
     def met(self, operation: Operation) -> bool:
         """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
-        chosen = self._chosen.get(operation.address)
-        if chosen is None:  # discovered during the pass
-            chosen = self._chosen[operation.address] = self._schedule.chooses(self._model(), operation)
-            self.coverage.operations += (operation.address,) if chosen else ()
-        return chosen
+        chosen = self.followed.chosen.get(operation.address)
+        return self.followed.discover(self._model(), operation) if chosen is None else chosen
 
     def wants(self, operation: Operation) -> PassTags | None:
         """Return the tags of the pass if the operation is recorded."""
