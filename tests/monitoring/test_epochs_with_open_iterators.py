@@ -263,3 +263,76 @@ def test_epoch_that_is_broken_off_beside_an_open_iterator_is_a_part(watched, uns
         what = f"{named_of(chosen)}: {status}, {notes}"
         assert named or not fault_of(truth, unsent, probe_set=False), what
         assert sum("stopped inside" in one for one in notes) == 1, what
+
+
+@pytest.mark.parametrize("over", list(OVER)[:3])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_epochs_of_workers_beside_an_open_iterator_are_those_of_the_loop(
+    watched, unsent, notes, over, is_persistent
+):
+    loader = loader_of(num_workers=1, persistent_workers=is_persistent)
+    chosen = looped, over, False, 1, "not", "never", "none", False
+    truth, status = train(watched, *chosen, loader=loader)
+    assert not fault_of(truth, unsent, probe_set=False)
+    assert not sentences(status)
+    assert not notes
+
+
+@pytest.mark.parametrize("over", list(OVER))
+def test_loader_of_the_loop_is_named_and_not_that_of_the_open_iterator(watched, unsent, over):
+    """Before, the only loader was said to count no epochs, or that for validation was named."""
+    status = train(watched, looped, over, False, 1, "not", "never", "none", False)[1]
+    found = "Epochs are found from the DataLoader over TensorDataset of 60 items: one begins"
+    assert status["epochs"].startswith(found)
+    assert "counts none" not in status["epochs"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+@pytest.mark.parametrize("over", ["the loop's loader", "validation"])
+def test_look_at_another_batch_in_the_first_epoch_is_no_loop(watched, unsent, monkeypatch, at, over):
+    monkeypatch.setattr(
+        Beside, "within", lambda self, epoch, number: (epoch, number) == (1, at) and self.take()
+    )
+    truth, status = train(watched, looped, over, False, 1, "not", "never", "none", False)
+    assert not fault_of(truth, unsent, probe_set=False)
+    assert not sentences(status)
+
+
+def run(watched, batches):
+    """Train on batches, and return what the probe says."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with watched(model) as watch:
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return watch.status()
+
+
+def test_open_iterator_with_several_steps_before_the_loop_is_said(watched, unsent):
+    """It is not known before the loop's second epoch that the first is one of its own."""
+
+    def batches():
+        iterator, loader = iter(loader_of()), loader_of()
+        yield from islice(iterator, 3)
+        for _ in range(3):
+            yield from loader
+        assert iterator
+
+    (text,) = sentences(run(watched, batches()))
+    assert text.startswith("Epoch 1 has the passes of several iterations")
+
+
+def test_open_iterator_that_trains_the_model_again_is_said(watched, unsent):
+    def batches():
+        iterator, loader = iter(DataLoader(VALIDATION, BATCH)), loader_of()
+        next(iterator)
+        for _ in range(3):
+            for number, batch in enumerate(loader):
+                yield batch
+                if number == 3:
+                    yield next(iterator)
+
+    (text,) = sentences(run(watched, batches()))
+    assert "was trained with a further batch of the DataLoader over TensorDataset of 40 items" in text

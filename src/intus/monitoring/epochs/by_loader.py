@@ -1,8 +1,8 @@
 """Find the epochs of a training whose batches a DataLoader gives: by its iterations.
 
-Iterations that begin while that of the training is under way are of other loaders and count no epochs, nor
-does a loader that takes the place of another which was broken off. ``other_iterations.py`` tells what those
-over other data are.
+Iterations that begin while that of the training is under way are of other loaders and count no epochs, unless
+that is only left open, which ``pair.py`` tells. Nor does a loader that takes the place of another which was
+broken off. ``other_iterations.py`` tells what those over other data are.
 """
 
 from __future__ import annotations
