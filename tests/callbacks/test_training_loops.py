@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+import intus
 from intus.monitoring import flush, register_targets
 from intus.serving.run import Server
 from intus.storage.database import Database
@@ -101,6 +103,66 @@ def test_lightning(tmp_path):
         assert set(means["n"].tolist()) == {96}  # the sanity check is not recorded
         matched = database.points("passes", "Sequential").where(score="lda_f1", kind="output", address="0")
         assert matched["epoch"].tolist() == [1, 2, 3]  # before, the sampler's indices of epoch 1 were missed
+
+
+STOPS = ["max_steps", "should_stop", "an exception", "none"]
+VALIDATIONS = {
+    "none": None,
+    "with a sanity check": {},
+    "without": {"num_sanity_val_steps": 0},
+    "every 2 epochs": {"check_val_every_n_epoch": 2},
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("stop", STOPS)
+def test_epoch_inside_of_which_lightning_stops_is_a_part(tmp_path, stop):
+    """Before, the note was missing if Lightning ran its sanity check, which leaves an iterator open."""
+    import lightning
+
+    from intus.callbacks import LightningProbe
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+
+        def training_step(self, batch, index):
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        def validation_step(self, batch, index):
+            self.net(batch[0])
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=0.05)
+
+    class Stop(lightning.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if trainer.global_step == 9 and stop == "an exception":
+                raise RuntimeError("stopped")
+            if trainer.global_step == 9 and stop == "should_stop":
+                trainer.should_stop = True
+
+    data = TensorDataset(ROWS, LABELS)
+    options = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu", "max_epochs": 3}
+    options |= {"enable_progress_bar": False, "enable_model_summary": False}
+    options |= {"max_steps": 9, "max_epochs": -1} if stop == "max_steps" else {}
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        for name, validation in VALIDATIONS.items():
+            probe = LightningProbe(server.host, server.port, of="net", run=name, block=True)
+            trainer = lightning.Trainer(callbacks=[Stop(), probe], **options, **(validation or {}))
+            loaders = DataLoader(data, 16, shuffle=True), DataLoader(TensorDataset(ROWS[:64] + 1), 16)
+            with contextlib.suppress(RuntimeError):
+                trainer.fit(Module(), loaders[0], None if validation is None else loaders[1])
+            assert flush(server.host, server.port)
+    for name in VALIDATIONS:
+        table = intus.runs(str(tmp_path / "x.db"))[name].scores(score="mean")
+        table = table[(table.address == "2") & (table["mode"] == "train")]
+        found = {row.epoch: (row.n, "stopped inside" in row.note) for row in table.itertuples()}
+        truth = {1: (96, False), 2: (48, True)} if stop != "none" else dict.fromkeys([1, 2, 3], (96, False))
+        assert found == truth, name
 
 
 @pytest.mark.filterwarnings("default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from functools import partial
@@ -216,6 +217,30 @@ def test_epochs_of_loops_with_a_kept_iterator_are_those_of_the_loop(watched, uns
         *loop, probe_set = chosen
         unsent.clear()
         truth, watch = train(watched, *loop, probe_set=probe_set)
+        fault = fault_of(truth, unsent, probe_set=probe_set)
+        what = f"{[getattr(one, '__name__', one) for one in chosen]}: {fault}; {watch.status()}"
+        assert not fault, what
+        assert not sentences(watch.status()), what
+
+
+@contextlib.contextmanager
+def opened(watched, data, *args, **options):
+    """Probe a model, and open an iterator that gives one batch."""
+    with watched(*args, **options) as watch:
+        iterator = iter(DataLoader(data, 4))
+        next(iterator)
+        yield watch
+        assert iterator
+
+
+@pytest.mark.parametrize("data", [WHOLE, TensorDataset(PROBE_SET)], ids=["the dataset", "another"])
+@pytest.mark.parametrize("seed", range(2))
+def test_open_iterator_is_not_taken_for_the_loop_of_a_kept_one(watched, unsent, data, seed):
+    """Three iterations are under way, of which the first to begin is that of no loop."""
+    for chosen in random.Random(seed).sample(EVERY, 20):
+        *loop, probe_set = chosen
+        unsent.clear()
+        truth, watch = train(partial(opened, watched, data), *loop, probe_set=probe_set)
         fault = fault_of(truth, unsent, probe_set=probe_set)
         what = f"{[getattr(one, '__name__', one) for one in chosen]}: {fault}; {watch.status()}"
         assert not fault, what

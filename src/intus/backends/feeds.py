@@ -103,12 +103,17 @@ class Feed(Protocol):
                 that the rows of the call may be of by their number; None for all batches that are kept.
         """
 
-    def outer(self, origin: Origin, before: Origin | None = None) -> Origin:
-        """Return the iteration within which that of a call is under way; itself if there is none.
+    def outers(self, origin: Origin, before: Origin | None = None, *, since: int) -> list[Origin]:
+        """Return the iterations within which that of a call may be under way, the first to begin first.
 
         A loop draws from its own loader before its body draws from others, whatever the model takes first.
-        One over the rows of ``before``, that of the loop before, may also have begun after the batch of
-        the call came.
+        So does a script that looks at a batch and keeps the iterator, which later batches show.
+
+        Args:
+            origin: That of the call.
+            before: That of the loop before, over whose rows one may also have begun after the batch came.
+            since: The number of batches that had come at the last call that trains: a loop in whose body it
+                is has begun since then.
         """
 
     def items(self, inputs: Any) -> Items | None:

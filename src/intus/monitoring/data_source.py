@@ -155,6 +155,8 @@ class DataSource:
             self._items.trains(origin)
         if (newest := observed.epochs.newest()) is not None:  # which no call may be known to have a batch of
             observed.data.trains(newest)
+        for one in observed.epochs.around():
+            observed.data.trains(one)
         return epoch
 
     def epoch_at_step(self, epoch: float, name: str) -> float:

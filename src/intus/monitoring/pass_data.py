@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from ..backends.feeds import Feed, Origin
+from .epochs.pair import Pair
 from .warn_once import WarningLog
 
 _TWO_DATASETS = (
@@ -55,7 +56,10 @@ class PassData:
     def __init__(self, feed: Feed, troubles: WarningLog) -> None:
         self._feed, self._troubles = feed, troubles
         self.training: dict[int, Origin] = {}
-        self._inside: set[Hashable] = set()  # data whose batches came along with others of the training
+        self._known: set[Hashable] = set()  # data whose batches came along with others of the training
+        # Of data that began while others were under way: iterations over both, by that of the others.
+        self._within: dict[Hashable, dict[int, Pair]] = {}
+        self._trained = 0  # batches that had come at the last call that trains
         self._broken_off: set[Hashable] = set()  # data of iterations that were, before the newest
         self._numbers: dict[Hashable, int] = {}
         self._before = self._came = feed.came()  # batches that had come at the calls before and now
@@ -69,11 +73,14 @@ class PassData:
 
     def trains(self, origin: Origin) -> None:
         """Register an iteration whose batches train the model."""
+        feed = self._feed
+        since, self._trained = self._trained, feed.came()
         if origin.iteration in self.training:  # this is all: it runs before each step
             return
-        key, feed = _key(origin), self._feed
-        if self._is_inside(origin):
-            self._inside.add(key)
+        key = _key(origin)
+        for outer in self._outers(origin, since):
+            pair = Pair.begins(feed, outer, origin)
+            self._within.setdefault(key, {}).setdefault(outer.iteration, pair)
         self.training[origin.iteration] = origin
         while len(self.training) > _FEW:
             oldest = self.training.pop(next(iter(self.training)))
@@ -90,16 +97,21 @@ class PassData:
             newest: That iteration; None if it is the newest that trains, and inside of no other.
         """
         feed = self._feed
-        outermost = [one for one in self.training.values() if _key(one) not in self._inside]
+        inside = self._inside()
+        outermost = [one for one in self.training.values() if _key(one) not in inside]
         if newest is None and not outermost:
             return False
         newest = newest or outermost[-1]
         key, latest = _key(newest), {_key(one): one.iteration for one in self.training.values()}
-        others = [number for each, number in latest.items() if each in self._inside - {key}]
+        others = [number for each, number in latest.items() if each in inside - {key}]
         if any(feed.batches(number) is not None for number in others):
             return False
         alike = [one.iteration for one in self.training.values() if _key(one) == key]
-        broken = [number for number in alike if not feed.is_over(number)]
+        broken = [
+            one
+            for one in alike
+            if not feed.is_over(one) and (one == newest.iteration or not feed.is_open(one))
+        ]
         return math.isfinite(newest.length) and broken == [newest.iteration] and key not in self._broken_off
 
     def of(self, inputs: Any, *, trains: bool, is_followed: bool) -> tuple[Data, bool]:
@@ -148,12 +160,34 @@ class PassData:
             self._troubles.inform("epochs", text, "warning")
         return True
 
-    def _is_inside(self, origin: Origin) -> bool:
-        """Return whether an iteration begins while another of the training is under way."""
-        if self._feed.outer(origin).iteration != origin.iteration:
-            return True
-        others = [one for one in self.training.values() if _key(one) not in self._inside | {_key(origin)}]
-        return any(self._feed.is_open(one.iteration) for one in others)
+    def _inside(self) -> set[Hashable]:
+        """Return the data whose batches came along with others of the training.
+
+        Of an iteration that is over it is known from then on.
+        """
+        feed, found = self._feed, set(self._known)
+        for key, pairs in self._within.items():
+            for number, pair in list(pairs.items()):
+                is_closed = not feed.is_open(pair.inner.iteration)
+                if pair.is_along(feed):
+                    found.add(key)
+                    self._known |= {key} if is_closed else set()
+                if is_closed:
+                    del pairs[number]
+        return found
+
+    def _outers(self, origin: Origin, since: int) -> list[Origin]:
+        """Return the iterations that are under way when another begins, perhaps in the body of their loop."""
+        feed, inside = self._feed, self._inside()
+        if _key(origin) in inside:
+            return []
+        others = [
+            one
+            for one in self.training.values()
+            if _key(one) not in inside | {_key(origin)} and feed.is_open(one.iteration)
+        ]
+        others = [one for one in others if origin.iteration not in self._within.get(_key(one), ())]
+        return [*feed.outers(origin, since=since), *others]
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers) + 1)

@@ -45,9 +45,9 @@ class TorchFeed:
         """Return where the batch may come from, and whether it was recognized."""
         return LOADERS.source(inputs, since)
 
-    def outer(self, origin: Origin, before: Origin | None = None) -> Origin:
-        """Return the iteration within which that of a call is under way; itself if there is none."""
-        return LOADERS.outer(origin, before)
+    def outers(self, origin: Origin, before: Origin | None = None, *, since: int) -> list[Origin]:
+        """Return the iterations within which that of a call may be under way, the first to begin first."""
+        return LOADERS.outers(origin, before, since)
 
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments."""

@@ -100,6 +100,7 @@ class _Iteration:
         compared: The number of calls whose values were compared with those of batches.
         items: The number of items of its dataset; 0 if that is not known.
         came: The number of its newest batch among all.
+        began: The number of its first batch among all, as far as observed.
         was_under_way: Whether it had begun before it was observed.
         drawn_from: The number of its subset, or of a sampler of indices, or of its dataset.
     """
@@ -124,6 +125,7 @@ class _Iteration:
     compared: int = 0
     items: float = 0
     came: int = 0
+    began: int = 0
     was_under_way: bool = False
     drawn_from: int = 0
 
@@ -315,24 +317,26 @@ class LoaderObserver:
         found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one, newest)}
         return [_origin(of) for of in found.values()], False
 
-    def outer(self, origin: Origin, before: Origin | None = None) -> Origin:
-        """Return an iteration that began before the newest batch of a call's came, and has no call yet.
+    def outers(self, origin: Origin, before: Origin | None, since: int) -> list[Origin]:
+        """Return iterations that began before the newest batch of a call's came, and have no call yet.
 
         Args:
-            origin: That of the call, which is returned if there is none.
+            origin: That of the call.
             before: The iteration of the loop before. One over its rows, which those of the call are not, may
                 also have begun after the batch.
+            since: The number of batches that had come before they began.
         """
         sought = None if before is None or origin.has_rows_of(before) else before
         came = [batch.iteration for batch in self._recent]
         newest = max((at for at, of in enumerate(came) if of.number == origin.iteration), default=0)
+        found: dict[int, Origin] = {}
         for at, of in enumerate(came):
             one = _origin(of)
-            is_other = of.number != origin.iteration and of.batches <= _FIRST_BATCHES and not of.calls
+            is_new = of.began > since and of.batches <= _FIRST_BATCHES and not of.calls
             is_before = at < newest or (sought is not None and one.has_rows_of(sought))
-            if is_other and is_before and self.is_open(of.number):
-                return one
-        return origin
+            if of.number != origin.iteration and is_new and is_before and self.is_open(of.number):
+                found[of.number] = one
+        return [*found.values()]
 
     def items(self, inputs: Any, since: int) -> Items | None:
         """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
@@ -501,7 +505,7 @@ class LoaderObserver:
                 self._rounds.get(iteration.number, 0.0) + len(index) / iteration.items
             )
         self.came += 1
-        iteration.came = self.came
+        iteration.came, iteration.began = self.came, iteration.began or self.came
         tensors = [one for one in leaves(data, Tensor) if one.ndim]
         samples = iteration.samples.popleft() if iteration.samples else ()
         iteration.newest.append(_Batch(iteration, tensors, index, self.came, iteration.drawn, samples))

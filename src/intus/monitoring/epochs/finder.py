@@ -45,7 +45,7 @@ class EpochFinder:
     def guesses(self) -> bool:
         """Return whether a call may be of the newest loader, as nothing shows a training without one."""
         by_loader = self._by_loader
-        return not (self._by_batch.have_trained() if by_loader is None else by_loader.kept.are_in_use())
+        return not (self._by_batch.have_trained() if by_loader is None else by_loader.are_kept_in_use())
 
     def at_call(self, inputs: Any, origin: Origin | None, epoch: float, since: int) -> float:
         """Return the epoch of a call that trains the model and is about to run.
@@ -127,6 +127,10 @@ class EpochFinder:
     def newest(self) -> Origin | None:
         """Return the newest iteration of the loop of the training; None if epochs are found otherwise."""
         return self._by_loader.newest() if self.is_searching and self._by_loader is not None else None
+
+    def around(self) -> list[Origin]:
+        """Return iterations over other data in whose loop's body that of the training may be."""
+        return self._by_loader.around() if self.is_searching and self._by_loader is not None else []
 
     def are_rows_unknown(self) -> bool:
         """Return whether the rows of calls that train are not known, because their batches were kept."""

@@ -59,14 +59,11 @@ class OtherIterations:
         log: Gets what is to be said.
 
     Attributes:
-        beside: The iteration that began after the current one gave its last batch; None if there is none.
         streams: Iterations over other data that are under way along with the current one, or were before.
     """
 
     def __init__(self, feed: Feed, log: EpochLog) -> None:
         self._feed, self._log = feed, log
-        self.beside: int | None = None
-        self._given = 0  # batches of the current one when that began
         self._came = _Came(0, 0, 0)
         self.streams: dict[int, Origin] = {}
         self._followers: list[Origin] = []  # those over other data that followed the end of the current one
@@ -106,19 +103,13 @@ class OtherIterations:
         if is_same and (text := self._not_as_before(current)) and self._log.is_new(_NOT_AS_BEFORE):
             self._log.warn(text)
         self._followers, self._followers_before = [], self._followers if is_same else []
-        self.beside = None
-        self.begins(origin)
+        self.begins(self._feed.given(origin.iteration))
         self.streams = {
             number: one for number, one in self.streams.items() if is_same or self._feed.is_open(number)
         }
 
-    def begins_beside(self, current: Origin, origin: Origin) -> None:
-        """Register an iteration that begins while the current one is under way."""
-        self.beside, self._given = origin.iteration, self._feed.given(current.iteration)
-
-    def begins(self, current: Origin) -> None:
-        """Register the first call with a batch of the current iteration."""
-        given = self._feed.given(current.iteration)
+    def begins(self, given: int) -> None:
+        """Register how many batches of the current iteration had come at its first call."""
         self._came = _Came(given, given, given)
 
     def count_batches(self, current: Origin) -> None:
@@ -140,16 +131,6 @@ class OtherIterations:
             if origin.has_rows_of(one) and not self._feed.is_open(number):
                 del self.streams[number]
         self.streams[origin.iteration] = origin
-
-    def is_forgotten(self, current: Origin) -> bool:
-        """Return whether the iterator of the current iteration was kept, but gives no more batches.
-
-        So it is if a whole other iteration has passed since it gave one. Calls do not tell: of an input that
-        is computed from the batches of both, it is not known that it has one of the current iteration.
-        """
-        if self.beside is None or self._feed.given(current.iteration) > self._given:
-            return False
-        return self._feed.batches(self.beside) is not None
 
     def last(self, current: Origin) -> Origin:
         """Return the newest iteration that followed the end of the current one; that itself if none did."""
@@ -214,10 +195,8 @@ class OtherIterations:
         last = self.last(current)
         if origin.iteration in self.streams or (not is_first and origin.iteration == last.iteration):
             return False
-        if self._feed.is_open(last.iteration) and not (is_first and self.is_forgotten(current)):
+        if self._feed.is_open(last.iteration):
             self.runs_along(current, origin)
-            if is_first:
-                self.begins_beside(current, origin)
             return False
         comes_again = any(map(origin.has_rows_of, self._followers))
         if is_first or not (comes_again or self._is_made_anew(last, origin)):
