@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 from serving_help import point, record
 from sklearn.datasets import load_digits
 
+from intus.core.notes import remarks
+from intus.core.record import KINDS, PassFacts
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.evaluation.relations import Relations, _Latest
 from intus.serving.evaluation.scoring import evaluate
-from intus.serving.messages import EpochReport
+from intus.serving.evaluation.targets import Target
+from intus.serving.messages import EpochReport, TargetRequest
 
 DIGITS = load_digits().data.astype(np.float32)
 
@@ -116,11 +120,42 @@ def test_update_ratio_in_either_order_of_arrival(order):
         found = evaluate(layer(arrays[kind], "fc1.weight", kind=kind), [], ["norm"], relations=relations)
         rows += [*found.results, *found.later]
     (ratio,) = [row for row in rows if row["score"] == "update_ratio"]
-    assert (ratio["kind"], ratio["n"]) == ("update", 1)
+    assert (ratio["kind"], ratio["n"], ratio["note"]) == ("update", 1, None)
     assert ratio["value"] == pytest.approx(0.0025)
     later = layer(arrays["parameter"], "fc1.weight", 1.0, kind="parameter")
     found = evaluate(later, [], ["norm"], relations=relations)
     assert "update_ratio" not in {row["score"] for row in [*found.results, *found.later]}
+
+
+def test_update_ratio_of_incomplete_updates_says_so_also_when_the_parameter_is_scored_later():
+    relations = Relations()
+    updates = layer(np.full(4, 0.01), "fc1.weight", kind="update")
+    cut = replace(updates, lacks="the queue was full")
+    evaluate(cut, [], ["norm"], relations=relations)
+    parameter = layer(np.full(4, 4.0), "fc1.weight", kind="parameter")
+    (ratio,) = evaluate(parameter, [], ["norm"], relations=relations).later
+    assert ratio["note"] == "incomplete: the queue was full"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_note_of_any_score_ends_unfinished(kind):
+    """The data, the layer's neighbors and the other epochs are in part without a name, and in part absent."""
+    relations, notes = Relations(), set()
+    labels = Target.parse(TargetRequest(name="", targets=[0, 1] * 50))
+    for epoch, of_pass in enumerate(
+        [PassFacts(), PassFacts(is_unsure=True), PassFacts(is_part=True), PassFacts(data=1)]
+    ):
+        for other in {"parameter": ["parameter", "update"], "update": ["update", "parameter"]}.get(
+            kind, [kind]
+        ):
+            alone = layer(DIGITS[:100], "fc1", float(epoch), kind=other)
+            records = tuple(replace(one, of_pass=of_pass) for one in alone.records)
+            found = evaluate(replace(alone, records=records), [labels], relations=relations)
+            assert len(found.results)
+            notes |= {row["note"] for row in [*found.results, *found.later]}
+    assert len(notes) > 1
+    unfinished = re.compile(r"\b(of|with|than|and|or|by|to|in|from|as|which|that)$|[,:(]$|^$")
+    assert not [note for note in notes if any(unfinished.search(one.strip()) for one in remarks(note))]
 
 
 def test_constant_layers_have_no_cka_and_no_warning():

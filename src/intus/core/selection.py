@@ -93,6 +93,11 @@ def match(graph: Graph, text: str) -> Match:
                 "as a whole: its outputs are not in the trace."
             )
         raise AddressError(did_not_run(place))
+    if not pattern and Address.parse(place).name in graph.facts.get("untold_calls", {}):
+        raise AddressError(
+            f"{graph.model} has no {place!r}: the file does not tell calls in a row of that module apart. "
+            "Without the number, the address means all of them."
+        )
     others = {} if pattern else graph.facts.get("second_names", {})
     if others and (own := others.get(str(Address(Address.parse(place).name)))):
         calls = [name for name in graph.module_names if name.rpartition(":")[0] == own]

@@ -19,14 +19,14 @@ _COPIES = 3
 #: Loops may run so often if nothing that they compute ends them.
 _ITERATIONS = 10_000_000
 #: More modules inside of each other than a model has; a page, and Python's stack, have their limits.
-_DEEPEST = 200
+DEEPEST = 200
 
 
 def check_depth(file: str, name: str, depth: int) -> None:
     """Raise CodecError if a name in a file is inside of more modules than any model has."""
-    if depth > _DEEPEST:
+    if depth > DEEPEST:
         raise CodecError(
-            f"{file!r} is not read: {name[:50]!r} is inside of {depth:,} modules, more than {_DEEPEST}."
+            f"{file!r} is not read: {name[:50]!r} is inside of {depth:,} modules, more than {DEEPEST}."
         )
 
 

@@ -300,7 +300,7 @@ def _of_several(records: Sequence[Record]) -> str:
         which = place if sent is None or record.step is None else -1 - record.step
         rows = record.rows if sent is None else sent.facts["rows"]
         passes[data, which] = max(passes.get((data, which), 0), rows)
-    if len(words) == 1:
+    if len(words) <= 1:
         is_unsure = any(record.of_pass.is_unsure for record in records)
         return f"perhaps of several data: of {words.popitem()[1]}" if is_unsure else ""
     counts = {each: sum(rows for (data, _), rows in passes.items() if data == each) for each in words}

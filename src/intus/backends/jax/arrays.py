@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax import dtypes
 
+from ...core.collecting import when_gone
 from ...core.nested import named
 from ..base import CapturedTensor
 from ..host_arrays import copied
@@ -42,7 +43,7 @@ def serial(array: Any) -> int:
     at = id(array)
     known = _SERIALS.get(at)
     if known is None or known[0]() is not array:
-        known = _SERIALS[at] = ref(array, lambda gone: _forget(at, gone)), next(_COUNT)
+        known = _SERIALS[at] = when_gone(array, partial(_forget, at)), next(_COUNT)
     return known[1]
 
 

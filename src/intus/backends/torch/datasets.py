@@ -12,6 +12,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ...core.collecting import when_gone
+
 #: The most entries of a list or dict that are compared.
 _MOST = 1000
 #: Datasets without weak references, such as lists, that are kept alive so that no other takes their memory.
@@ -79,7 +81,7 @@ class Datasets:
                 del objects[key]
 
         try:
-            objects[key] = weakref.ref(thing, ended), number
+            objects[key] = when_gone(thing, ended), number
         except TypeError:
             return None
         return number

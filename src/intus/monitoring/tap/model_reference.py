@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ...core.collecting import is_collecting
+from ...core.collecting import is_collecting, when_gone
 
 _MOST = 4
 _kept: deque[tuple[ModelReference, Callable[[], None]]] = deque(maxlen=_MOST)
@@ -72,7 +72,7 @@ class ModelReference:
             if (mine := own()) is not None:
                 mine._ended()
 
-        self._reference = weakref.ref(model, ended)
+        self._reference = when_gone(model, ended)
 
     def __call__(self) -> Any:
         """Return the model, or its twin; None if neither exists."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from .naming import address_of, argument, argument_names, array_text, attribute_
 from .scopes import model_class
 from .shapes import inferred
 from .signature import made_constants, setting_constants, targets
+from .untold import untold_calls, untold_note
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
 _FEW = 16
@@ -44,7 +46,7 @@ def build(
 
 class _Rows:
     def __init__(self, inlined: Inlined, path: Path, values: Mapping[str, np.ndarray]) -> None:
-        self._onnx, self._scopes, self._inside, self._returned = inlined
+        self._onnx, self._scopes, self._inside, self._returned, self._told = inlined
         self._path, self._values = path, values
         self._builder = GraphBuilder(path.name, model_class(self._onnx.graph.node))
         self._known = _types(self._onnx)
@@ -86,6 +88,9 @@ class _Rows:
             if address and address not in modules and name in self._weights:
                 self._builder.module(address)
         graph, rows = self._builder.graph({**facts, "arguments": self._arguments})
+        if untold := untold_calls(graph, self._told):
+            notes = [*graph.facts.get("notes", ()), untold_note(untold)]
+            graph = replace(graph, facts={**graph.facts, "notes": notes, "untold_calls": untold})
         names = [*((row, name) for name, row in self._rows.items()), *self._outputs]
         return graph, {int(rows[row]): name for row, name in names}
 

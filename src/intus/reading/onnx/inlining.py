@@ -11,7 +11,8 @@ import onnx
 from ...core.building import Scope
 from ...core.errors import CodecError
 from ..bounds import check_depth
-from .scopes import scope_of
+from .placing import placed
+from .scopes import Scopes
 
 #: A model is refused that has more nodes, or more bytes for each of its own, once its functions are inlined.
 _MOST, _TIMES = 1_000_000, 20
@@ -33,12 +34,14 @@ class Inlined(NamedTuple):
             two are the operation that the graph belongs to, and the graph.
         returned: The tensors that each call of a function returned, in its order, with the module calls
             around them, of which that of the function is the last.
+        told: The addresses of modules of which the file tells the calls.
     """
 
     model: onnx.ModelProto
     scopes: dict[str, tuple[Scope, ...]]
     inside: dict[tuple[str, str], tuple[Scope, ...]]
     returned: list[tuple[str, tuple[Scope, ...]]]
+    told: set[str]
 
 
 def inline(model: onnx.ModelProto, path: Path) -> Inlined:
@@ -59,7 +62,8 @@ def inline(model: onnx.ModelProto, path: Path) -> Inlined:
     del result.functions[:]
     del result.graph.node[:]
     result.graph.node.extend(nodes)
-    return Inlined(result, inliner.scopes, inliner.inside, inliner.returned)
+    inliner.place(result.graph)
+    return Inlined(result, inliner.scopes, inliner.inside, inliner.returned, inliner.told())
 
 
 def nested(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
@@ -87,6 +91,16 @@ def constants(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
                 add(inner)
 
     add(model.graph)
+    return found
+
+
+def _every(nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Return nodes with those of their nested graphs, which are before them."""
+    found: list[onnx.NodeProto] = []
+    for node in nodes:
+        for graph in nested(node).values():
+            found += _every(graph.node)
+        found.append(node)
     return found
 
 
@@ -155,7 +169,11 @@ class _Inliner:
     def __init__(self, model: onnx.ModelProto, path: Path) -> None:
         self._path = path
         self._functions = {_key(one): one for one in model.functions}
-        self._owners = {tensor.name.rpartition(".")[0] for tensor in model.graph.initializer}
+        every = [*_every(model.graph.node), *(node for one in model.functions for node in _every(one.node))]
+        for node in every:
+            check_depth(str(path), node.name, node.name.count("/"))
+        self._stated = Scopes(every, [tensor.name for tensor in model.graph.initializer])
+        self._unstated: dict[str, tuple[Scope, ...]] = {}  # the calls around nodes that state no module
         self.scopes: dict[str, tuple[Scope, ...]] = {}
         self.inside: dict[tuple[str, str], tuple[Scope, ...]] = {}
         self.returned: list[tuple[str, tuple[Scope, ...]]] = []
@@ -189,22 +207,35 @@ class _Inliner:
             copy.output[:] = [names.get(name, name) for name in node.output]
             _bind(copy, given)
             copy.name = self._unique(f"{prefix}{node.name or node.op_type}")
-            check_depth(str(self._path), node.name, node.name.count("/"))
             outer = {scope.address for scope in around}
-            scope = (*around, *(s for s in scope_of(node, self._owners) if s.address not in outer))
+            stated = self._stated.of(node)
+            scope = (*around, *(s for s in stated or () if s.address not in outer))
             check_depth(str(self._path), copy.name, len(scope))
             self.scopes[copy.name] = scope
             function = self._functions.get((node.domain, node.op_type, node.overload))
             if function is not None:
                 copies += self._call(copy, function, (*scope, _module(copy, scope, function.name)), depth)
                 continue
+            graphs = nested(copy)
+            if stated is None and not graphs:
+                self._unstated[copy.name] = scope
             module = (*scope, _module(copy, scope, node.op_type))
-            for attribute, graph in nested(copy).items():
+            for attribute, graph in graphs.items():
                 inside = (*module, Scope(f"{module[-1].address}.{attribute}", attribute))
                 self.inside[copy.name, attribute] = inside
                 self._body(graph, names, inside, f"{copy.name}.{attribute}/", given, depth)
             copies.append(copy)
         return copies
+
+    def told(self) -> set[str]:
+        """Return the addresses of modules of which the file tells the calls: functions and graphs too."""
+        drawn = (*(around for _, around in self.returned), *self.inside.values())
+        return self._stated.told | {scope.address for around in drawn for scope in around[-2:]}
+
+    def place(self, graph: onnx.GraphProto) -> None:
+        """Find the modules of the nodes that state none; see ``placed``."""
+        stated = {name: scope for name, scope in self.scopes.items() if name not in self._unstated}
+        self.scopes |= placed(_every(graph.node), graph, stated, self._unstated)
 
     def _call(
         self, call: onnx.NodeProto, function: onnx.FunctionProto, around: tuple[Scope, ...], depth: int

@@ -62,9 +62,10 @@ class _Known(NamedTuple):
 
 
 class _Norm(NamedTuple):
-    """The norm of a data point, and the point without its records."""
+    """The norm of a data point, the point without its records, and what reduces the trust in its scores."""
 
     point: DataPoint
+    doubt: str
     result: ScoreResult
 
 
@@ -176,18 +177,18 @@ class Relations:
         if norm is None:
             return [], None
         key, moment = point.key, _moment(point)
-        self._norms.set((key, moment), _Norm(replace(point, records=()), norm))
+        self._norms.set((key, moment), _Norm(replace(point, records=()), point.doubt, norm))
         update, parameter = (
             self._norms.get((key._replace(kind=kind), moment)) for kind in ("update", "parameter")
         )
         if update is None or parameter is None:
             return [], None
-        size, (_, of) = parameter.result.value, update
+        size, of = parameter.result.value, update.result
         note = "" if size > 0 else "all weights are 0"
         ratio = ScoreResult("update_ratio", of.value / size if size > 0 else math.nan, n=of.n, note=note)
         if key.kind == "update":
             return [ratio], None
-        return [], Later(update.point, update.point.doubt, ratio)
+        return [], Later(update.point, update.doubt, ratio)
 
 
 def _moment(point: DataPoint) -> Moment:

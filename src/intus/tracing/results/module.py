@@ -9,7 +9,7 @@ from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source, elements
 from ...core.selection import check_outputs_known
 from ...viewing.repr_text import html, text
 from ..capture.saving.stored import Value
-from .text import module_card
+from .text import module_card, times_called
 
 if TYPE_CHECKING:
     from .op import Op
@@ -147,8 +147,13 @@ class Module(_Handle):
 
     @property
     def num_calls(self) -> int:
-        """The number of its calls."""
+        """The number of its calls; of a file that does not tell calls in a row apart, see ``most_calls``."""
         return len(self._trace._facts.module_calls[self.number])
+
+    @property
+    def most_calls(self) -> int:
+        """The most calls of it that there may be, if a file does not tell calls in a row apart."""
+        return int(self._graph.facts.get("untold_calls", {}).get(self.address, self.num_calls))
 
     @property
     def ops(self) -> list[Op]:
@@ -200,8 +205,7 @@ class Module(_Handle):
 
     def __repr__(self) -> str:
         name = self.address or "the model"
-        called = "never called" if not self.num_calls else "called once"
-        called = f"called {self.num_calls} times" if self.num_calls > 1 else called
+        called = f"called {times_called(self)}" if self.num_calls else "never called"
         held = "?" if self.num_params is None else f"{self.num_params:,}"
         return f"<Module {name}: {self.type}({self.args}), {held} parameters, {called}>"
 

@@ -53,14 +53,22 @@ def op_card(op: Op) -> Card:
     )
 
 
+def times_called(module: Module) -> str:
+    """Return how often a module was called, as far as that is known."""
+    least, most = module.num_calls, module.most_calls
+    if most > least:
+        return f"{least} to {most} times"
+    return "never" if not least else "once" if least == 1 else f"{least} times"
+
+
 def module_card(module: Module) -> Card:
     """Return the card of a module."""
     frozen = f", {module.num_frozen:,} frozen" if module.num_frozen else ""
     number, nbytes = module.num_params, module.param_bytes
     held = "?" if number is None or nbytes is None else f"{number:,} ({size(nbytes)}){frozen}"
-    calls = (
-        "never" if not module.num_calls else "once" if module.num_calls == 1 else f"{module.num_calls} times"
-    )
+    calls = times_called(module)
+    if module.most_calls > module.num_calls:
+        calls += ": the file does not tell calls in a row apart"
     cost = [duration(module.seconds * 1e9)] if module.seconds else []
     cost += [f"{count(module.flops)} FLOPs"] if module.flops else []
     inputs = [op for call in module.calls for op in call.inputs]
