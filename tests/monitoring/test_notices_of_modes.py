@@ -1,4 +1,4 @@
-"""What is said of labels is true of the kind and the mode that it is said of, as the stored scores show."""
+"""Judge what is said of labels by the stored scores: it is true of the kind and the mode that it is said of."""
 
 from __future__ import annotations
 

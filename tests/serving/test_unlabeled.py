@@ -1,4 +1,4 @@
-"""What is said and computed of a layer in one mode does not depend on another mode of it."""
+"""Score a layer in one mode and tell of it: nothing depends on another mode of it."""
 
 from __future__ import annotations
 
