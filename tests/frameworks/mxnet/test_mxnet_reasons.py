@@ -180,3 +180,41 @@ def test_trace_holds_the_parameters_as_they_were():
     block.fc.weight.set_data(nd.zeros((4, 4)))
     assert np.array_equal(trace.value("fc.weight"), planted.weights()["fc.weight"])
     assert set(trace.modules) >= {"conv", "fc", "norm", "out"}
+
+
+class Activated(mx.gluon.HybridBlock):
+    def __init__(self, activation):
+        super().__init__()
+        with self.name_scope():
+            self.dense = nn.Dense(4, in_units=4, weight_initializer=mx.init.One())
+        self.activation = activation
+
+    def hybrid_forward(self, F, x):  # noqa: N803
+        return self.activation(F, self.dense(x))
+
+
+@pytest.mark.parametrize(
+    ("layer", "written", "said"),
+    [
+        (
+            lambda f, x: f.LeakyReLU(x, act_type="gelu"),
+            lambda f, x: x * 0.5 * (1 + f.erf(x / 2**0.5)),
+            None,
+        ),
+        (
+            lambda f, x: f.LeakyReLU(x, act_type="leaky", slope=0.5),
+            lambda f, x: x * 0.25 * 4,
+            "bounds of LeakyReLU_1_2 are only in a",
+        ),
+    ],
+    ids=["gelu", "leaky"],
+)
+def test_activation_has_the_bounds_of_its_function(tmp_path, layer, written, said):
+    for name, activation in (("one", layer), ("other", written)):
+        net = Activated(activation)
+        net.initialize()
+        x = nd.array([[0.1, -0.2, 0.3, 0.4], [0.2, 0.1, -0.1, 0.4]])  # the sums are positive
+        planted.write(tmp_path, name, intus.trace(net, x))
+    found = run_with_torch(PAIR, tmp_path)
+    assert [one["agree"] for one in found] == [said is None] * 2, found
+    assert said is None or said in found[0]["text"]

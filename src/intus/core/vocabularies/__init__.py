@@ -8,6 +8,7 @@ table is unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from ..graph import Graph
@@ -63,6 +64,27 @@ def common_types(graph: Graph) -> list[str]:
     """
     table = _TABLES.get(str(graph.facts.get("framework")))
     return list(graph.types) if table is None else [table.get(name, "") for name in graph.types]
+
+
+def function_of(graph: Graph, row: int, kind: str) -> str:
+    """Return the function that an operation computes, where its type is one of several that a setting names.
+
+    Args:
+        graph: The graph of a forward pass.
+        row: A row of it.
+        kind: The common name of the type of the row.
+
+    Example:
+        >>> from intus.core.building import GraphBuilder
+        >>> builder = GraphBuilder("Net")
+        >>> row = builder.op("LeakyReLU", (2,), "float32", setting="act_type=gelu")
+        >>> function_of(builder.graph({"framework": "mxnet"})[0], row, "leaky_relu")
+        'gelu'
+    """
+    if graph.type_of(row) not in ("LeakyReLU", "Activation") or not is_translated(graph):
+        return kind
+    named = re.search(r"act_type='?(\w+)", graph.setting(row))
+    return mxnet.ACTIVATIONS.get(named[1], named[1]) if named else kind
 
 
 def draws_at_random(graph: Graph, row: int) -> bool:

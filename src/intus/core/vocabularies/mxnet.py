@@ -103,3 +103,5 @@ MXNET: dict[str, str] = {
     "ones": "ones",
     "zeros": "zeros",
 }
+#: The functions that ``act_type`` names otherwise than PyTorch and ONNX.
+ACTIVATIONS = {"softrelu": "softplus", "leaky": "leaky_relu", "rrelu": "leaky_relu"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from .parameters.parameters import UsedParameters
 from .values.differences import difference
 from .values.elements import plain
-from .values.settings import arguments, different_settings, number_of
+from .values.settings import arguments, different_settings, different_shared, number_of
+from .values.torch_arguments import signature_of
 
 if TYPE_CHECKING:  # traces of files and of other frameworks have no calls, and need no torch
     from torch import Tensor
@@ -61,7 +61,12 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         ]
         # What was not saved, such as the list that a loop wrote, may have brought the difference.
         return why or UsedParameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other)).different()
-    return [*_parameters(a, call_a, b, call_b), *_arguments(call_a, call_b), *_context(call_a, call_b)]
+    apart = (
+        _arguments(call_a, call_b)
+        if a.graph.type_of(row) == b.graph.type_of(other)
+        else different_shared(a.graph, row, b.graph, other)
+    )
+    return [*_parameters(a, call_a, b, call_b), *apart, *_context(call_a, call_b)]
 
 
 def drawn(a: Trace, rows_a: Iterable[int], b: Trace, rows_b: Iterable[int]) -> list[str]:
@@ -148,7 +153,7 @@ def _args_by_name(call: Invocation) -> dict[str, Any]:
 
     args, kwargs = arguments(call.args, call.kwargs, (_Tensor() for _ in call.tensor_args))
     try:
-        bound = inspect.signature(call.func).bind(*args, **kwargs)
+        bound = signature_of(call.func).bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
     except (TypeError, ValueError):  # functions written in C have no signature

@@ -29,6 +29,7 @@ from ..values.settings import (
 )
 from .causal import is_causal_mask
 from .passes import placed
+from .same_when_run import compute_same
 
 if TYPE_CHECKING:
     from ...results.trace import Trace
@@ -85,6 +86,8 @@ def different_constants_stated(
         for name, x, y in found_here:
             if name == "is_causal" and is_causal_mask(*((b, j) if x == "True" else (a, i))):
                 continue  # the other pass writes the mask
+            if "None" in (x, y) and compute_same(a, i, b, j):
+                continue  # None stands for what the other pass states
             found.setdefault(f"{name} is {x} in {names[0]}, {y} in {names[1]}", []).append(placed(graph, i))
     for text, places in found.items():
         yield f"{text}, at {listed(places)}, which rounding hides on these inputs"

@@ -12,9 +12,10 @@ from typing import Any
 
 from ....core.analysis.alignment import same_modules
 from ....core.graph import Graph
-from ....core.vocabularies import common_types, is_translated
+from ....core.vocabularies import common_types, function_of, is_translated
 from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS
 from ....viewing.repr_text import listed
+from .torch_arguments import is_turned, named_arguments
 
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})
@@ -22,7 +23,9 @@ _UNUSED = frozenset({"p", "dropout_p", "momentum"})
 _WITHOUT_VALUES = _UNUSED | {
     *("device", "dtype", "layout", "inplace", "training", "memory_format", "copy"),
     "enable_gqa",  # allows fewer heads of keys, which the other pass may repeat itself
+    *("dropout", "train"),  # of recurrent layers
 }
+_Named = tuple[dict[str, str], dict[str, str]]
 NOT_GIVEN = "not given"
 #: The relative difference of numbers that are one, and the absolute one: below it numbers are 0 in float16.
 _EXACT = (1e-6, 0.0)
@@ -212,6 +215,9 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     is_translation = kinds[1] == _ONNX_TYPES.get(kinds[0]) or is_upsampling
     if kinds[0] != kinds[1] and not (is_foreign and is_translation):
         return
+    if not is_foreign and (known := _by_names_of_torch(a, row, b, other)) is not None:
+        yield from known
+        return
     one, two = (
         {**_defaults(g, i), **without_absent(g, i, arguments(g.setting(i)))}
         for g, i in ((a, row), (b, other))
@@ -229,6 +235,51 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
     rank = max(map(len, shapes)) if is_foreign else 0
     yield from ((name, x, y) for name, x, y in texts if not _alike(name, x, y, rank))
+
+
+def different_shared(a: Graph, row: int, b: Graph, other: int) -> list[str]:
+    """Return how the arguments differ that two operations of PyTorch of different types both have.
+
+    Args:
+        a: The first graph.
+        row: A row of it.
+        b: The second graph.
+        other: A row of it.
+    """
+    found = _both_named(a, row, b, other)
+    if found is None:
+        return []
+    (one, _), (two, _) = found
+    shared = [name for name in one if name in two and not _alike(name, one[name], two[name], 0)]
+    return [f"{name} is {one[name]} in a, {two[name]} in b" for name in shared]
+
+
+def _both_named(a: Graph, row: int, b: Graph, other: int) -> tuple[_Named, _Named] | None:
+    """Return the arguments of two operations of PyTorch and their defaults; None if they are not known."""
+    one = named_arguments(a, row, arguments(a.setting(row)))
+    two = named_arguments(b, other, arguments(b.setting(other)))
+    return None if one is None or two is None else (one, two)
+
+
+def _by_names_of_torch(a: Graph, row: int, b: Graph, other: int) -> list[tuple[str, str, str]] | None:
+    """Return the arguments of two operations of PyTorch that differ; None if the names are not known.
+
+    An argument that only one of both functions has says nothing where it is as by default.
+    """
+    found = _both_named(a, row, b, other)
+    if found is None:
+        return None
+    (one, default), (two, other_default) = found
+    left_out = {"batch_first"} if is_turned(a, row, b, other) else set()
+    return [
+        (name, x, y)
+        for name in dict.fromkeys((*one, *two))
+        if name not in left_out
+        for x, y in [(one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN))]
+        if not _alike(name, x, y, 0)
+        and not (name not in two and x in ("None", default.get(name)))
+        and not (name not in one and y in ("None", other_default.get(name)))
+    ]
 
 
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
@@ -299,7 +350,7 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         >>> bounds(builder.graph()[0], row)
         (0.5, inf)
     """
-    kind = common_types(graph)[int(graph.ops.type[row])]
+    kind = function_of(graph, row, common_types(graph)[int(graph.ops.type[row])])
     if kind in _BOUNDS:
         return _BOUNDS[kind]
     one = {"maximum": "max", "minimum": "min"}.get(kind, "") if is_translated(graph) else kind
@@ -531,7 +582,7 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
         rank: The number of axes of the result, which an axis may be counted from; 0 for none.
     """
     if _equal(one, two) or not rank:
-        return _equal(one, two)
+        return _equal(one, two) or _is_repeated(one, two)
     both = []
     for text in (one, two):
         try:
@@ -553,6 +604,23 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
     if name == "padding" and len(both[0]) * 2 == len(both[1]):  # ONNX has the beginnings, then the ends
         both[0] = both[0] * 2
     return len(both[0]) == len(both[1]) and all(_equal(str(x), str(y)) for x, y in zip(*both, strict=True))
+
+
+def _is_repeated(one: str, two: str) -> bool:
+    """Return whether one of two texts is a number and the other a list of it alone, as of a window.
+
+    >>> _is_repeated("2", "(2, 2)"), _is_repeated("(2,)", "(2, 2)")
+    (True, False)
+    """
+    lists = [text for text in (one, two) if text[:1] in ("(", "[")]
+    numbers = [text for text in (one, two) if number_of(text) is not None]
+    if len(lists) != 1 or len(numbers) != 1:
+        return False
+    try:
+        found = ast.literal_eval(lists[0])
+    except (ValueError, SyntaxError):
+        return False
+    return bool(found) and all(_equal(str(n), numbers[0]) for n in found)
 
 
 def _equal(one: str, two: str) -> bool:
