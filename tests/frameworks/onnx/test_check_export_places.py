@@ -202,3 +202,32 @@ def test_changed_parameter_of_a_repeated_layer_is_named_there(name, dynamo, tmp_
     assert check.verdict == "differs"
     assert check.first["module"].partition(":")[0] == name[0], str(check)
     assert all(sentence.startswith(f"{name} of a and of b") for sentence in check.parameters)
+
+
+class Recurrent(nn.Module):
+    """An LSTM of which one result, or a part of it, is used."""
+
+    def __init__(self, take):
+        super().__init__()
+        self.lstm, self.fc, self.take = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3), take
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x)
+        return self.fc(self.take(y, h, c))
+
+
+TAKES = {"mean": lambda y, h, c: y.mean(1), "first": lambda y, h, c: y[:, 0], "cell": lambda y, h, c: c[-1]}
+
+
+@pytest.mark.parametrize(("dynamo", "take"), [*((True, take) for take in TAKES), (False, "cell")])
+def test_lstm_of_which_another_result_is_used_is_not_named(dynamo, take, tmp_path):
+    torch.manual_seed(0)
+    x, last = torch.randn(2, 6, 4), Recurrent(lambda y, h, c: h[-1])
+    path, other = exported(last, x, tmp_path / "net.onnx", dynamo), Recurrent(TAKES[take]).eval()
+    other.load_state_dict(last.state_dict())
+    check = intus.check_export(other, path, x)
+    assert not check
+    assert check.first["module"] == "", check
+    pair = intus.trace(other, x), intus.read(path, x)
+    for some in (pair, pair[::-1]):
+        assert intus.compare(*some).attrs["first"]["module"] == ""

@@ -86,6 +86,7 @@ def written_otherwise(op, sample):
         yield Called(op.method_variant, *args, **kwargs)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of samples of deprecated functions
 @pytest.mark.parametrize("name", sorted(_OPERATORS))
 def test_default_that_is_written_out_is_no_difference(name):

@@ -30,7 +30,7 @@ from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
 from .origins.origins import origins
 from .pairing.modules import with_folded_norms, with_moved_results, with_returned, with_whole_outputs
-from .pairing.moves import with_last_moves
+from .pairing.moves import with_last_moves, with_unmoved
 from .pairing.names import are_crossed, rows_of_layers
 from .turned import Judged, is_second_first
 from .values.differences import element_sums
@@ -76,7 +76,8 @@ def compare(a: Trace, b: Trace) -> Comparison:
         ``.attrs["first"]`` is the first operation that makes a difference which reaches the outputs, as a
         dict of ``a``, ``b``, ``module`` and ``why``; None if there is none. If the passes ran other
         operations there, it is the last of them, and the module is the innermost around all of them that
-        have an effect on these inputs; of a file, it is that of the last one of the model.
+        have an effect on these inputs; of a file, it is that of the last one of the model. Of an operation
+        that is only given another tensor, it is the module that gives it the tensor.
         ``.attrs["summary"]`` is the summary in words.
 
         ``.agree`` is True if every output was compared and nothing differs, no tensor and no constant that
@@ -165,7 +166,7 @@ def _paired(a: Trace, b: Trace, layers: tuple[np.ndarray, np.ndarray] | None = N
     pairs = with_folded_norms(a.graph, b.graph, pairs)
     pairs = with_whole_outputs(a.graph, b.graph, pairs)
     pairs = with_moved_results(a.graph, b.graph, pairs, sums)
-    pairs = with_last_moves(a, b, pairs)
+    pairs = with_unmoved(a, b, with_last_moves(a, b, pairs))
     return with_returned(a.graph, b.graph, pairs)
 
 

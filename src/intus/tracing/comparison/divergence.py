@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -119,12 +120,37 @@ class _Divergence:
         if any(files):
             side = min((k for k in (0, 1) if last[k] >= 0), key=files.__getitem__)
             return _module_around(graphs[side], [last[side]])
+        if not origin.region and (around := self._wired(self.pairs[origin.pair])) is not None:
+            return around
         rows = self._rows(origin.with_effect or [origin.pair])
         one, other = (
             _module_around(graph, own if len(own) > 1 else [at]) if own else None
             for graph, own, at in zip(graphs, rows, last, strict=True)
         )
         return other if one is None else one if other is None else self._around(one, other)
+
+    def _wired(self, pair: Pair) -> str | None:
+        """Return the address of the module that gives an operation another tensor in one pass.
+
+        An operation that was run on the same inputs, and returned the same, is not to blame, nor is its
+        module. That is the innermost around it and what it is given, in either pass. None if the operation
+        itself makes a difference, or may.
+        """
+        if pair.proven or math.isnan(pair.isolated_error) or not self._other_inputs(pair):
+            return None
+        partner = {one.a: one.b for one in self.pairs}
+        graphs, rows = (self.a.graph, self.b.graph), (pair.a, pair.b)
+        given, others = (
+            dict(graph.parents_by_argument(row)) for graph, row in zip(graphs, rows, strict=True)
+        )
+        apart = [name for name in given if name in others and partner[given[name]] != others[name]]
+        found = [
+            _innermost(graph, [row, *(some[name] for name in apart)])
+            for graph, row, some in zip(graphs, rows, (given, others), strict=True)
+        ]
+        names = same_modules(*graphs)
+        one, other = found[0], _renamed(found[1], names)
+        return one if _is_inside(one, other) else found[1] if _is_inside(other, one) else self._around(*found)
 
     def _around(self, one: str, other: str) -> str:
         """Return the address of the innermost module around one of ``a`` and one of ``b``.
@@ -338,6 +364,13 @@ def _module_around(graph: Graph, rows: Sequence[int]) -> str | None:
     return graph.call_address(around[-1]) if around else None
 
 
+def _innermost(graph: Graph, rows: Sequence[int]) -> str:
+    """Return the address of the innermost module in which all rows ran; that of the model if some did not."""
+    calls = zip(*(graph.enclosing_calls(row) for row in rows), strict=False)
+    around = [call for call, *others in calls if {*others} <= {call}]
+    return graph.call_address(around[-1]) if around else ""
+
+
 def _computed(a: Trace, row: int, b: Trace, other: int, inside: Collection[int]) -> int:
     """Return the row of a pass that computed a value in the module in which the other pass did.
 
@@ -392,6 +425,10 @@ def _different_ops(a: Graph, rows_a: list[int], b: Graph, rows_b: list[int]) -> 
     names_a, names_b = (
         _named([graph.labels[row] for row in rows]) for graph, rows in ((a, rows_a), (b, rows_b))
     )
+    if not (names_a or names_b):
+        return []
+    if names_a == names_b:
+        return [f"{names_a} of a and of b do not correspond"]
     if names_a and names_b:
         return [f"a runs {names_a} where b runs {names_b}"]
     graph, rows, name = (a, rows_a, "a") if names_a else (b, rows_b, "b")

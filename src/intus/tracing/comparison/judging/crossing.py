@@ -16,7 +16,7 @@ from ...capture.invocation import Invocation
 from ...capture.saving.store import for_replay
 from ...replaying.call_inputs import CallInputs
 from ...replaying.replay import Replays, UnprovenError, run_call, unrecorded
-from ..values.differences import are_same, difference, rounding
+from ..values.differences import are_same, difference, rounding, smaller_relative
 from ..values.elements import Elements, plain
 
 if TYPE_CHECKING:
@@ -254,6 +254,29 @@ def isolated_error(
             return distance, 0.0  # same kernel, same inputs: the operation makes every difference
     known = [elements for elements in map(plain, inputs.values()) if elements is not None]
     return distance, rounding(out, y, *known)
+
+
+def is_unaffected(a: Calls, row: int, b: Calls, other: int, x: Elements) -> bool:
+    """Return whether an operation of ``a`` returns the same when it is given the inputs of ``b``.
+
+    Args:
+        a: The calls of the first trace.
+        row: A row of it.
+        b: The calls of the second trace.
+        other: The row of it that corresponds.
+        x: The value of the row of ``a``.
+    """
+    call, other_call = a.call(row), b.call(other)
+    if call is None or other_call is None:
+        return False
+    try:
+        out = a.result(row, call, list(_crossed(a, row, call, b.arguments(other, other_call))))
+    except Exception:  # as in ``isolated_error``
+        return False
+    if out is None or out.array.shape != x.array.shape:
+        return False
+    found, allowed = difference(out, x), rounding(out, x)
+    return found.relative <= allowed and not found.lopsided and smaller_relative(out, x) <= allowed
 
 
 def _crossed(a: Calls, row: int, call: Invocation, inputs: dict[str, Tensor]) -> Iterator[Tensor]:

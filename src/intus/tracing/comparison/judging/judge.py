@@ -222,8 +222,16 @@ def _are_in_one_module(pairs: Pairs, pair: Pair) -> bool:
 
 
 def _single(pairs: Pairs, parents: list[int]) -> set[int]:
-    """Return the parents without a partner or value that rounding explains, as far as is known."""
-    return {n for n in parents if pairs[n].difference is None and pairs[n].is_explained}
+    """Return the parents without a partner or value that rounding explains, as far as is known.
+
+    A pair with both may have no difference yet, because one pass runs it later than the other.
+    """
+    return {n for n in parents if not _has_values(pairs, pairs[n]) and pairs[n].is_explained}
+
+
+def _has_values(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether both passes have a value of a pair."""
+    return pair.has_both and all(side.value(row) is not None for side, row in pairs.sides(pair))
 
 
 def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: bool) -> list[int]:
@@ -281,9 +289,12 @@ def _are_given_others(pairs: Pairs, pair: Pair) -> bool:
 def _isolated_error(pairs: Pairs, pair: Pair, y: Elements) -> tuple[float, float] | None:
     """Return the difference of a's operation, run on b's inputs, from b's result, and its allowance.
 
-    None if it cannot be run so, or a rerun replaced the value in ``a``.
+    None if it cannot be run so, or a rerun replaced the value in ``a``. Where the result has its channels
+    elsewhere in ``b``, so may the inputs have, of a shape that does not tell.
     """
     a, b = pairs.a, pairs.b
+    if pair.a in pairs.moved:
+        return None
     if a.calls is None or b.calls is None or pair.other_type or a.changed(pair.a):
         return None
     from .crossing import isolated_error

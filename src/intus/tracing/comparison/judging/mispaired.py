@@ -182,23 +182,22 @@ def _of_another_way(pairs: Pairs, module: ModulePair) -> set[int]:
     """Return the pairs of steps that differ inside a module that computes the same in another way.
 
     Of a variance as the mean of squares, or of what is left of the mean, no steps correspond. A module
-    without others inside computes the same if it runs other operations on what both passes have, and what
-    it returns agrees: unless two steps are given the same, so that they do correspond, or what follows a
-    step may leave out a difference.
+    computes the same if it runs other operations of its own on what both passes have, and what it returns
+    agrees: unless two steps are given the same, so that they do correspond, or what follows a step may leave
+    out a difference.
     """
     sides = (pairs.a, module.a), (pairs.b, module.b)
     is_root = not all(side.graph.call_address(call) for side, call in sides)
     if is_root or not all(pairs[n].is_explained for n in module.outputs):
         return set()
     rows = [
-        range(int(side.graph.calls.start[call]), int(side.graph.calls.stop[call])) for side, call in sides
+        [
+            row
+            for row in range(int(side.graph.calls.start[call]), int(side.graph.calls.stop[call]))
+            if int(side.graph.ops.call[row]) == call
+        ]
+        for side, call in sides
     ]
-    if any(
-        int(side.graph.ops.call[row]) != call
-        for (side, call), own in zip(sides, rows, strict=True)
-        for row in own
-    ):
-        return set()
     kinds = [
         sorted(kind for row in own if (kind := side.kind(row)) not in MOVES)
         for (side, _), own in zip(sides, rows, strict=True)

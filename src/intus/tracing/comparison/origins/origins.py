@@ -68,8 +68,29 @@ def _reaching(pairs: Pairs) -> set[int]:
         number = waiting.pop()
         if number not in seen:
             seen.add(number)
-            waiting += [n for n in pairs.parents(pairs[number]) if not pairs[n].is_explained]
+            if not _takes_away(pairs, pairs[number]):
+                waiting += [n for n in pairs.parents(pairs[number]) if not pairs[n].is_explained]
     return {n for n in seen if _may_be_source(pairs[n])} or seen
+
+
+def _takes_away(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether both operations of a pair that differ return the same on what the other pass is given.
+
+    So does a softmax of scores that are masked with -1e9 or -inf: if the softmax is another one, the mask is
+    no reason for what follows.
+    """
+    a, b = pairs.a.calls, pairs.b.calls
+    if not pair.proven or a is None or b is None:
+        return False
+    from ..judging.crossing import is_unaffected
+
+    x, y = pairs.a.value(pair.a), pairs.b.value(pair.b)
+    return (
+        x is not None
+        and y is not None
+        and is_unaffected(a, pair.a, b, pair.b, x)
+        and is_unaffected(b, pair.b, a, pair.a, y)
+    )
 
 
 def _may_be_source(pair: Pair) -> bool:

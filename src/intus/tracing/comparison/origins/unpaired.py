@@ -10,8 +10,10 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ....core.analysis.walks import ancestors, descendants
-from ....core.graph import BUFFER, CONSTANT
+from ....core.graph import BUFFER, CONSTANT, Graph
 from ..judging.layouts import is_permuted, laid_out, layouts_differ, layouts_like
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 
@@ -50,7 +52,8 @@ class Unpaired:
         if pair.is_source:
             is_alone = pair.proven or not inside or self._is_given_the_same(pair)
             return [] if is_alone else [*inside, number]
-        waiting, region = list(pair.unpaired_parents), set[int]()
+        waiting = [n for n in pair.unpaired_parents if not self._has_agreeing_result(n)]
+        waiting, region = waiting or list(pair.unpaired_parents), set[int]()
         if waiting and pair.other_type and pair.verdict != SHAPE:
             region.add(number)
         while waiting:
@@ -58,9 +61,23 @@ class Unpaired:
             if one not in region:
                 region.add(one)
                 parents = self._pairs.parents(self._pairs[one])
-                waiting += [n for n in parents if self._pairs[n].verdict in (ONLY_A, ONLY_B)]
+                alone = [n for n in parents if self._pairs[n].verdict in (ONLY_A, ONLY_B)]
+                waiting += [n for n in alone if not self._has_agreeing_result(n)]
         found = self._first_of(number, region) or sorted(region)
         return [n for n in found if not self._is_idle_dropout(self._pairs[n])] or found
+
+    def _has_agreeing_result(self, number: int) -> bool:
+        """Return whether another result of the operation of a row without a partner agrees.
+
+        Of an LSTM whose last state agrees, what only one pass uses of its steps makes no difference.
+        """
+        one = self._pairs[number]
+        side, row = (self._a, one.a) if one.b < 0 else (self._b, one.b)
+        if one.has_both or not side.computes(row):
+            return False
+        numbers = self._pairs.number_of_a if side is self._a else self._pairs.number_of_b
+        results = np.flatnonzero(side.graph.ops.event == side.graph.ops.event[row]).tolist()
+        return any(self._pairs[numbers[result]].agrees for result in results)
 
     def _is_given_the_same(self, pair: Pair) -> bool:
         """Return whether both operations of a pair are given the same tensors, which do not differ."""
@@ -96,13 +113,28 @@ class Unpaired:
         given = [{p for row in rows[k] for p in graphs[k].parents(row)} - rows[k] for k in (0, 1)]
         given = [{p for p in given[k] if graphs[k].ops.kind[p] not in _STATE} for k in (0, 1)]
         begins = [sorted((rows[k] | given[k]) - {ends[k]}) for k in (0, 1)]
-        for i, j in itertools.product(*begins):
-            if (i in given[0] and j in given[1]) or not self._computes_the_same(pair, i, j):
+        before = [
+            {row: {row, *ancestors(graph, [row])} & own for row in some}
+            for graph, own, some in zip(graphs, rows, begins, strict=True)
+        ]
+
+        def led_to(i: int, j: int) -> set[int]:
+            """Return the part of the region that led to two tensors."""
+            return {n for n in region if self._pairs[n].a in before[0][i] or self._pairs[n].b in before[1][j]}
+
+        begins = [
+            [row for row in begins[k] if _leads_only_to(graphs[k], before[k][row], row, rows[k])]
+            for k in (0, 1)
+        ]
+        # a norm of its own result is the same: what both compute from late tensors blames too much
+        candidates = [(i, j) for i, j in itertools.product(*begins) if i in rows[0] or j in rows[1]]
+        candidates.sort(key=lambda ends: sum(self._computes(self._pairs[n]) for n in led_to(*ends)))
+        for i, j in candidates:
+            if not self._computes_the_same(pair, i, j):
                 continue
             # a LeakyReLU of what has passed a ReLU changes nothing, and may be what differs
             i = next(row for row in reversed(begins[0]) if row == i or self._computes_the_same(pair, row, j))
-            before = [{row, *ancestors(graphs[k], [row])} & rows[k] for k, row in enumerate((i, j))]
-            found = {n for n in region if self._pairs[n].a in before[0] or self._pairs[n].b in before[1]}
+            found = led_to(i, j)
             if any(self._computes(self._pairs[n]) for n in found) or self._are_others(pair, i, j):
                 return found
         return set()
@@ -190,3 +222,13 @@ class Unpaired:
         """Return whether a row without a partner is an operation that does not only move elements."""
         side, row = (self._a, one.a) if one.a >= 0 else (self._b, one.b)
         return side.computes(row)
+
+
+def _leads_only_to(graph: Graph, before: set[int], row: int, rows: set[int]) -> bool:
+    """Return whether what led to a row reaches the other rows of a region only through it.
+
+    The mean in a norm, which its last step uses again, is no tensor from which the rest is computed.
+    """
+    return all(
+        child in before or child not in rows for one in before - {row} for child in graph.children(one)
+    )

@@ -1,4 +1,4 @@
-"""Pair what only moves elements with the last of several operations that do so in the other pass.
+"""Pair what only moves elements with what does so in the other pass, and with the last of several.
 
 An exporter writes a roll over two axes as two rolls, each of slices that are joined. All of their results
 have the same elements, by which rows are paired, so that the first of them may be taken for the whole.
@@ -6,7 +6,7 @@ have the same elements, by which rows are paired, so that the first of them may 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ....core.analysis.alignment import in_order
@@ -43,6 +43,46 @@ def with_last_moves(a: Trace, b: Trace, pairs: Sequence[tuple[int, int]]) -> lis
     if not is_changed:
         return list(pairs)
     return in_order([partner.get(i, -1) for i in range(len(graphs[0].ops))], len(graphs[1].ops))
+
+
+def with_unmoved(a: Trace, b: Trace, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return pairs in which what is computed is not paired with what the same result is moved to.
+
+    A transposition has the elements of what it is given, by which rows are paired, and may have its shape.
+    What it is given corresponds to the result of the other pass, and the transposition has no partner.
+
+    Args:
+        a: The first trace.
+        b: The second trace.
+        pairs: Pairs of rows, as ``align`` returns them.
+    """
+    both = {i: j for i, j in pairs if i >= 0 and j >= 0}
+    turned = _unmoved(b, a, {j: i for i, j in _unmoved(a, b, both).items()})
+    partner = {i: j for j, i in turned.items()}
+    if partner == both:
+        return list(pairs)
+    return in_order([partner.get(i, -1) for i in range(len(a.graph.ops))], len(b.graph.ops))
+
+
+def _unmoved(a: Trace, b: Trace, partner: Mapping[int, int]) -> dict[int, int]:
+    """Return the rows of ``b``, by those of ``a``; of what ``a`` computes the one before it is moved."""
+    types, taken = (common_types(a.graph), common_types(b.graph)), {*partner.values()}
+    found = dict(partner)
+    for i, j in partner.items():
+        is_computed = a.graph.ops.kind[i] == OP and not _moves(a.graph, types[0], i)
+        if is_computed and _moves(b.graph, types[1], j) and not _same(a, i, b, j):
+            before = (n for n in _earlier(b.graph, types[1], j) if n not in taken)
+            found[i] = next((n for n in before if _same(a, i, b, n)), j)
+    return found
+
+
+def _earlier(graph: Graph, types: Sequence[str], row: int) -> list[int]:
+    """Return the rows that a row is made of by operations that only move elements, the first one first."""
+    found: list[int] = []
+    while _moves(graph, types, row) and len(parents := set(graph.parents(row))) == 1:
+        (row,) = parents
+        found.append(row)
+    return found[::-1]
 
 
 def _moves(graph: Graph, types: Sequence[str], row: int) -> bool:
