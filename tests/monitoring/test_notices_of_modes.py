@@ -1,4 +1,4 @@
-"""Judge what is said of labels by the stored scores: it is true of the kind and the mode that it is said of."""
+"""Judge what is said of labels by the stored scores: it is true of the kind and the mode it is said of."""
 
 from __future__ import annotations
 

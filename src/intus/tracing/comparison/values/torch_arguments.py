@@ -56,12 +56,12 @@ class Parameter(NamedTuple):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it takes a tensor or None."""
+        """True if it takes a tensor or None."""
         return "Tensor" in self.type_
 
     @property
     def is_needed(self) -> bool:
-        """Whether it takes a tensor, which has to be given."""
+        """True if it takes a tensor, which has to be given."""
         return self.is_tensor and self.default is None and "Optional" not in self.type_
 
     def fits(self, text: str) -> bool:
