@@ -543,6 +543,12 @@ class Graph:
         """Return the rows of one kind: OP, INPUT, OUTPUT, BUFFER, CONSTANT or PARAMETER."""
         return np.flatnonzero(self.ops.kind == kind).tolist()
 
+    def results_of(self, row: int) -> list[int]:
+        """Return the rows of the tensors that the operation of a row returned; none if it has no call."""
+        ops = self.ops
+        same = (ops.event == ops.event[row]) & (ops.kind == ops.kind[row])
+        return np.flatnonzero(same).tolist() if ops.event[row] >= 0 else []
+
     def enclosing_calls(self, row: int) -> list[int]:
         """Return the module calls that a row ran in, outermost first."""
         chain, call = [], int(self.ops.call[row])

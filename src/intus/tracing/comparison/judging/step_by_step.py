@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....core.graph import OP, OUTPUT
 from ..values.differences import ROUNDINGS
 from ..values.elements import eps_of
@@ -85,10 +83,10 @@ def _is_seen_after(pairs: Pairs, pair: Pair, steps: Steps) -> bool:
     What does not agree itself shows nothing: what follows may make up for both, as a scatter does for the
     values and the indices of another order. An output shows itself.
     """
-    ops = pairs.a.graph.ops
-    if ops.kind[pair.a] == OUTPUT:
+    graph = pairs.a.graph
+    if graph.ops.kind[pair.a] == OUTPUT:
         return True
-    results = {pairs.number_of_a[row] for row in np.flatnonzero(ops.event == ops.event[pair.a]).tolist()}
+    results = {pairs.number_of_a[row] for row in graph.results_of(pair.a)}
     through = {n for n in results if not pairs[n].is_explained} | {pairs.number_of_a[pair.a]}
     waiting, ends = [*through], set[int]()
     while waiting:

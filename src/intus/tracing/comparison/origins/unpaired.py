@@ -10,8 +10,6 @@ import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....core.analysis.walks import ancestors, descendants
 from ....core.graph import BUFFER, CONSTANT, Graph
 from ..judging.layouts import is_permuted, laid_out, layouts_differ, layouts_like
@@ -76,8 +74,7 @@ class Unpaired:
         if one.has_both or not side.computes(row):
             return False
         numbers = self._pairs.number_of_a if side is self._a else self._pairs.number_of_b
-        results = np.flatnonzero(side.graph.ops.event == side.graph.ops.event[row]).tolist()
-        return any(self._pairs[numbers[result]].agrees for result in results)
+        return any(self._pairs[numbers[result]].agrees for result in side.graph.results_of(row))
 
     def _is_given_the_same(self, pair: Pair) -> bool:
         """Return whether both operations of a pair are given the same tensors, which do not differ."""

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ....core.analysis.walks import ancestors
 from ....core.graph import INPLACE, INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies import common_types
@@ -58,8 +56,7 @@ def sources(graph: Graph) -> list[frozenset[int]]:
 
 def _own_parent(graph: Graph, row: int) -> list[int]:
     """Return the argument whose place among the arguments is that of a row among the results, in a list."""
-    event = int(graph.ops.event[row])
-    results = np.flatnonzero(graph.ops.event == event).tolist() if event >= 0 else []
+    results = graph.results_of(row)
     given = [parent for _, parent in graph.parents_by_argument(row)]
     return [given[results.index(row)]] if len(results) == len(given) else []
 
