@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import Counter
 from functools import partial
 from itertools import product
 
 import pytest
 import torch
+from epochs_of_loops import Truth, fault_of, sentences
 from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
@@ -151,18 +151,6 @@ SIZES = [(200, 20, 60, 10), (200, 20, 40, 10), (100, 20, 200, 10), (200, 20, 35,
 EVERY = list(product(DATA, LOOPS, INPUTS, SIZES, [False, True]))
 
 
-class Truth:
-    """The rows that each epoch had, and the model after it, as the loop has them."""
-
-    def __init__(self, model):
-        self.model, self.rows, self.ends = model, Counter(), {}
-        self.ended(0)
-
-    def ended(self, epoch):
-        with torch.no_grad():
-            self.ends[epoch] = self.model.head(PROBE_SET).numpy()
-
-
 def train(watched, data, loop, inputs, sizes, *, probe_set):
     """Return the truth, and what the probe says at the end."""
     torch.manual_seed(0)
@@ -170,7 +158,7 @@ def train(watched, data, loop, inputs, sizes, *, probe_set):
     main, aux = data(main_rows, aux_rows)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    truth = Truth(model)
+    truth = Truth(model, PROBE_SET)
     options = {"probe_set": (PROBE_SET, {"y": torch.arange(8) % 2})} if probe_set else {}
     epochs = loop(loader(main, main_size), loader(aux, aux_size))
     with watched(model, **options) as watch:
@@ -185,29 +173,10 @@ def train(watched, data, loop, inputs, sizes, *, probe_set):
     return truth, watch
 
 
-def fault_of(truth, records, *, probe_set):
-    """Return in words how records differ from the truth; "" if they do not."""
-    if not probe_set:
-        rows = Counter()
-        for one in records:
-            if one.address == "seen":
-                rows[one.epoch] += one.rows
-        return "" if rows == truth.rows else f"rows {dict(rows)}, trained {dict(truth.rows)}"
-    found = {one.epoch: one.array for one in records if one.address == "head" and one.kind == "output"}
-    if set(found) != set(truth.ends):
-        return f"shown {sorted(found)}, trained {sorted(truth.ends)}"
-    wrong = [one for one in found if abs(found[one] - truth.ends[one]).max() > 1e-5]
-    return f"epochs {wrong} are other models" if wrong else ""
-
-
 @pytest.fixture
 def watched(unused_port):
     """Return a function that probes a model."""
     return partial(probe, host="127.0.0.1", port=unused_port, budget=float("inf"))
-
-
-def sentences(status):
-    return [text for text in status["faults"] if "Set watch.epoch = number before each" in text]
 
 
 @pytest.mark.parametrize("seed", range(6))

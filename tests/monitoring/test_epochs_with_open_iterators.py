@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from functools import partial
 from itertools import cycle, islice, product
 
 import pytest
 import torch
+from epochs_of_loops import Truth, fault_of, sentences
 from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -144,18 +144,6 @@ def evaluate(model, batches):
     model.train()
 
 
-class Truth:
-    """The rows that each epoch had, the model after it, and whether the last one is a part."""
-
-    def __init__(self, model):
-        self.model, self.rows, self.ends = model, Counter(), {}
-        self.ended(0)
-
-    def ended(self, epoch):
-        with torch.no_grad():
-            self.ends[epoch] = self.model.head(PROBE_SET).numpy()
-
-
 def train(
     watched, loop, over, is_before, taken, shown, again, validation, probe_set, *, stop=None, named=False,
     loader=None,
@@ -163,7 +151,7 @@ def train(
     """Return the truth, and what the probe says at the end; with ``stop`` it stops at a step of the last."""
     torch.manual_seed(0)
     model, loader = Net(), loader or loader_of()
-    optimizer, truth = torch.optim.SGD(model.parameters(), 0.1), Truth(model)
+    optimizer, truth = torch.optim.SGD(model.parameters(), 0.1), Truth(model, PROBE_SET)
     options = {"probe_set": (PROBE_SET, {"y": torch.arange(8) % 2})} if probe_set else {}
     epochs = loop(loader)
     beside = Beside(model, OVER[over](loader), taken, shown, again) if is_before else None
@@ -191,21 +179,6 @@ def train(
     return truth, watch.status()
 
 
-def fault_of(truth, records, *, probe_set):
-    """Return in words how records differ from the truth; "" if they do not."""
-    if not probe_set:
-        rows = Counter()
-        for one in records:
-            if one.address == "seen" and one.mode == "train":
-                rows[one.epoch] += one.rows
-        return "" if rows == truth.rows else f"rows {dict(rows)}, trained {dict(truth.rows)}"
-    found = {one.epoch: one.array for one in records if one.address == "head" and one.kind == "output"}
-    if set(found) != set(truth.ends):
-        return f"shown {sorted(found)}, trained {sorted(truth.ends)}"
-    wrong = [one for one in found if abs(found[one] - truth.ends[one]).max() > 1e-5]
-    return f"epochs {wrong} are other models" if wrong else ""
-
-
 @pytest.fixture
 def watched(unused_port):
     """Return a function that probes a model."""
@@ -218,10 +191,6 @@ def notes(monkeypatch):
     out = []
     monkeypatch.setattr(ModelTap, "doubt", lambda self, note: out.append(str(note)))
     return out
-
-
-def sentences(status):
-    return [text for text in status["faults"] if "Set watch.epoch = number before each" in text]
 
 
 def named_of(chosen):
