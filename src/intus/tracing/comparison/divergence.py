@@ -145,7 +145,7 @@ class _Divergence:
         )
         apart = [name for name in given if name in others and partner[given[name]] != others[name]]
         found = [
-            _innermost(graph, [row, *(some[name] for name in apart)])
+            _innermost(graph, [row, *(some[name] for name in apart)]) or ""
             for graph, row, some in zip(graphs, rows, (given, others), strict=True)
         ]
         names = same_modules(*graphs)
@@ -359,16 +359,14 @@ def _module_around(graph: Graph, rows: Sequence[int]) -> str | None:
     types = common_types(graph)
     ops = [row for row in rows if graph.ops.kind[row] == OP] or rows
     computing = [row for row in ops if types[int(graph.ops.type[row])] not in MOVES] or ops
-    calls = [graph.enclosing_calls(row) for row in computing]
-    around = [call for call, *others in zip(*calls, strict=False) if {*others} <= {call}]
-    return graph.call_address(around[-1]) if around else None
+    return _innermost(graph, computing)
 
 
-def _innermost(graph: Graph, rows: Sequence[int]) -> str:
-    """Return the address of the innermost module in which all rows ran; that of the model if some did not."""
+def _innermost(graph: Graph, rows: Iterable[int]) -> str | None:
+    """Return the address of the innermost module in which all rows ran; None if there is none."""
     calls = zip(*(graph.enclosing_calls(row) for row in rows), strict=False)
     around = [call for call, *others in calls if {*others} <= {call}]
-    return graph.call_address(around[-1]) if around else ""
+    return graph.call_address(around[-1]) if around else None
 
 
 def _computed(a: Trace, row: int, b: Trace, other: int, inside: Collection[int]) -> int:
