@@ -109,7 +109,7 @@ def test_unknown_outputs_are_named_by_every_verb(tmp_path):
     assert not t.modules["last"].has_unknown_output
     assert [op.output_of for op in t.modules["pair"].outputs] == [[], ["pair.inner"]]
     assert [op.maybe_output_of for op in t.modules["pair"].outputs] == [["pair"], ["pair"]]
-    assert "does not state which of 2 that leave it" in str(t.modules["pair"])
+    assert "does not state which of 2 it returned" in str(t.modules["pair"])
     assert "may be output of" in str(t[labels[0]])
     assert any("pair" in line and "not known" in line for line in t.summary().splitlines())
 
