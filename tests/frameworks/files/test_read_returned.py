@@ -101,8 +101,8 @@ def test_unknown_outputs_are_named_by_every_verb(tmp_path):
     with pytest.raises(AddressError) as error:
         t["pair"]
     assert str(error.value) == (
-        f"The output of 'pair' is not known, because net.pt2 does not state what modules return. What leaves "
-        f"it: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor that you mean."
+        f"The output of 'pair' is not known, because net.pt2 does not state what modules return. What it "
+        f"may have returned: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor that you mean."
     )
     assert [op.label for op in t.find("Pair")] == labels
     assert t.modules["pair"].has_unknown_output
