@@ -102,7 +102,8 @@ def test_unknown_outputs_are_named_by_every_verb(tmp_path):
         t["pair"]
     assert str(error.value) == (
         f"The output of 'pair' is not known, because net.pt2 does not state what modules return. What it "
-        f"may have returned: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor that you mean."
+        f"may have returned: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor "
+        "that you mean."
     )
     assert [op.label for op in t.find("Pair")] == labels
     assert t.modules["pair"].has_unknown_output
