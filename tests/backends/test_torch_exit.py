@@ -27,6 +27,7 @@ for _ in range(2):
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("removed", [True, False], ids=["removed", "not removed"])
 @pytest.mark.parametrize("name", CASES)
 def test_exit_of_a_training_says_nothing(name, removed):

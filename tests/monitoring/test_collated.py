@@ -174,6 +174,7 @@ class Two(nn.Module):
         return self.head(self.seen(first + second))
 
 
+@pytest.mark.long
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     first=st.sampled_from(["x", "noise", "constant", "class"]),

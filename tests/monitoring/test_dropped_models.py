@@ -137,6 +137,7 @@ def test_garbage_collector_may_detach_a_model_while_another_is_attached(uncollec
     observer._detach(2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kinds", [["output"], ["update"]])
 def test_garbage_collector_may_run_during_a_step_of_another_model(uncollected, unused_port, kinds):
     """Before, the step raised "OrderedDict mutated during iteration"."""

@@ -10,6 +10,7 @@ from itertools import islice, product
 
 import pytest
 import torch
+from seeds import seeds
 from seen_net import Net
 from torch import nn
 from torch.nn import functional as F
@@ -233,7 +234,7 @@ def sentences(status):
     return [text for text in status["faults"] if "Set watch.epoch = number before each" in text]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_epochs_of_generated_loops_are_true_or_said_not_to_be_found(watched, unsent, seed):
     """Before, a loader for validation was taken for that of a training without one."""
     for source, validation, first, probe_set in random.Random(seed).sample(EVERY, 15):

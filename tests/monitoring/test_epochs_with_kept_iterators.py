@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 import torch
 from epochs_of_loops import Truth, fault_of, sentences
+from seeds import seeds
 from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
@@ -179,7 +180,7 @@ def watched(unused_port):
     return partial(probe, host="127.0.0.1", port=unused_port, budget=float("inf"))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_epochs_of_loops_with_a_kept_iterator_are_those_of_the_loop(watched, unsent, seed):
     """Before, of two parts of one dataset epochs were counted by the iterations of either."""
     for chosen in random.Random(seed).sample(EVERY, 20):
@@ -203,7 +204,7 @@ def opened(watched, data, *args, **options):
 
 
 @pytest.mark.parametrize("data", [WHOLE, TensorDataset(PROBE_SET)], ids=["the dataset", "another"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_open_iterator_is_not_taken_for_the_loop_of_a_kept_one(watched, unsent, data, seed):
     """Three iterations are under way, of which the first to begin is that of no loop."""
     for chosen in random.Random(seed).sample(EVERY, 20):

@@ -9,6 +9,7 @@ from itertools import cycle, islice, product
 import pytest
 import torch
 from epochs_of_loops import Truth, fault_of, sentences
+from seeds import seeds
 from seen_net import Net
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset, TensorDataset
@@ -197,7 +198,7 @@ def named_of(chosen):
     return [getattr(one, "__name__", one) for one in chosen]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_epochs_beside_an_open_iterator_are_those_of_the_loop(watched, unsent, notes, seed):
     """Before, two iterators under way were taken for a loop and what its body keeps: epochs were joined."""
     for chosen in random.Random(seed).sample(EVERY, 25):
@@ -222,7 +223,7 @@ NAMED = [one for one in STOPPED if one[0] is not augmented or not one[2] or one[
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["found", "epochs named"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_epoch_that_is_broken_off_beside_an_open_iterator_is_a_part(watched, unsent, notes, seed, named):
     """Before, the note was missing as soon as another iterator was open."""
     for chosen in random.Random(seed).sample(NAMED if named else STOPPED, 15):

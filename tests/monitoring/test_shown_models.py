@@ -143,6 +143,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.long
 @settings(
     max_examples=60,
     deadline=None,

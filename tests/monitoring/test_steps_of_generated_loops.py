@@ -131,6 +131,7 @@ class Training:
                 optimizer.zero_grad(set_to_none=self.loop.set_to_none)
 
 
+@pytest.mark.long
 @settings(
     max_examples=40,
     deadline=None,

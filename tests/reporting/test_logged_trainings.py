@@ -15,6 +15,8 @@ from intus.monitoring.client import Client
 from intus.serving.run import Server
 from intus.storage.logged import Logged, _of_trainings, thinned, totals
 
+pytestmark = pytest.mark.long
+
 #: Trains in a process of its own: a loss for each step from the first, which is NaN at one of them.
 TRAIN = """
 import sys, torch, intus

@@ -151,6 +151,7 @@ def test_server_computes_the_chosen_scores_alone(tmp_path):
     assert found.where(score="mean")["value"] == pytest.approx([rows.mean(dtype=np.float64)] * 2)
 
 
+@pytest.mark.long
 def test_named_scores_are_computed_beside_the_default_ones(tmp_path):
     """Compare servers in processes, as users start them: one with the default scores, one with more."""
     rng = np.random.default_rng(0)

@@ -100,6 +100,7 @@ def server(certificate, monkeypatch):
         thread.join()
 
 
+@pytest.mark.long
 def test_role_that_works_for_long_is_waited_for(server):
     """A message of TLS after the handshake counted as the beginning of the reply, which then was overdue."""
     server.works_s = 3.0
@@ -113,6 +114,7 @@ def test_role_that_works_for_long_is_waited_for(server):
     assert server.asked >= 2
 
 
+@pytest.mark.long
 def test_pause_within_a_reply_is_waited_for(server):
     server.pause_s = 3.0
     RemoteFrontend(server.url).clear("c")

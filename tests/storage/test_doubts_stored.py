@@ -61,6 +61,7 @@ def shown(database):
     return sorted(zip(*found.values(), strict=True), key=repr)
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(st.lists(DOUBTS, max_size=2))
 def test_points_have_doubts_in_whatever_order_both_come_and_however_often(tmp_path_factory, doubts):

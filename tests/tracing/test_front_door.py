@@ -363,6 +363,7 @@ def test_transform_of_a_trace_is_refused(verb, transform):
         transform(inner)(torch.randn(4))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of torch's compiler, on code of intus that it meets first
 def test_compiled_function_with_a_trace_is_refused():
     model = torch.nn.Linear(4, 4)

@@ -163,8 +163,8 @@ def check_outputs_known(graph: Graph, calls: Iterable[int]) -> None:
             more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
             raise AddressError(
                 f"The output of {graph.call_address(call)!r} is not known, because {graph.model} does not "
-                f"state what modules return. What leaves it: {', '.join(shown)}{more}. Write the label of "
-                "the tensor that you mean."
+                f"state what modules return. What it may have returned: {', '.join(shown)}{more}. Write the "
+                "label of the tensor that you mean."
             )
 
 

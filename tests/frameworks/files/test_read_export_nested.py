@@ -109,6 +109,7 @@ BRANCH = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(
     before=st.lists(NAMES, min_size=1, max_size=3),
     branches=st.tuples(BRANCH, BRANCH),

@@ -101,15 +101,16 @@ def test_unknown_outputs_are_named_by_every_verb(tmp_path):
     with pytest.raises(AddressError) as error:
         t["pair"]
     assert str(error.value) == (
-        f"The output of 'pair' is not known, because net.pt2 does not state what modules return. What leaves "
-        f"it: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor that you mean."
+        f"The output of 'pair' is not known, because net.pt2 does not state what modules return. What it "
+        f"may have returned: '{labels[0]}' (2×4), '{labels[1]}' (2×4). Write the label of the tensor "
+        "that you mean."
     )
     assert [op.label for op in t.find("Pair")] == labels
     assert t.modules["pair"].has_unknown_output
     assert not t.modules["last"].has_unknown_output
     assert [op.output_of for op in t.modules["pair"].outputs] == [[], ["pair.inner"]]
     assert [op.maybe_output_of for op in t.modules["pair"].outputs] == [["pair"], ["pair"]]
-    assert "does not state which of 2 that leave it" in str(t.modules["pair"])
+    assert "does not state which of 2 it returned" in str(t.modules["pair"])
     assert "may be output of" in str(t[labels[0]])
     assert any("pair" in line and "not known" in line for line in t.summary().splitlines())
 

@@ -16,9 +16,12 @@ from intus.core.analysis import walks
 from intus.core.errors import CaptureError, InputError
 from intus.viewing.scene import scene
 
-pytestmark = pytest.mark.skipif(
-    not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not dist.is_available() or not dist.is_gloo_available(), reason="torch was built without gloo"
+    ),
+]
 ALONE = "one of them cannot run a collective again alone"
 
 
@@ -278,7 +281,6 @@ def unproven(report):
     return {label: reasons for label, (status, reasons) in report.items() if status == "unproven"}
 
 
-@pytest.mark.long
 def test_tensor_parallel(found):
     for one in found:
         one = one["tensor_parallel"]
@@ -298,7 +300,6 @@ def test_tensor_parallel(found):
         assert where in one["on_page"]
 
 
-@pytest.mark.long
 def test_dtensor_is_proven(found):
     for one in found:
         one = one["dtensor"]

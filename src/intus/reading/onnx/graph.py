@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from .naming import address_of, argument, argument_names, array_text, attribute_
 from .scopes import model_class
 from .shapes import inferred
 from .signature import made_constants, setting_constants, targets
-from .untold import untold_calls, untold_note
+from .untold import with_untold
 
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
 _FEW = 16
@@ -88,9 +87,7 @@ class _Rows:
             if address and address not in modules and name in self._weights:
                 self._builder.module(address)
         graph, rows = self._builder.graph({**facts, "arguments": self._arguments})
-        if untold := untold_calls(graph, self._told):
-            notes = [*graph.facts.get("notes", ()), untold_note(untold)]
-            graph = replace(graph, facts={**graph.facts, "notes": notes, "untold_calls": untold})
+        graph = with_untold(graph, self._told)
         names = [*((row, name) for name, row in self._rows.items()), *self._outputs]
         return graph, {int(rows[row]): name for row, name in names}
 

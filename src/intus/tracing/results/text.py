@@ -73,7 +73,7 @@ def module_card(module: Module) -> Card:
     cost += [f"{count(module.flops)} FLOPs"] if module.flops else []
     inputs = [op for call in module.calls for op in call.inputs]
     returned = listed([f"{op.label} {dimensions(op.shape)}" for op in module.outputs])
-    leaves = f"the file does not state which of {len(module.outputs)} that leave it"
+    leaves = f"the file does not state which of {len(module.outputs)} it returned"
     facts = (
         ("arguments", module.args),
         ("called", calls),
