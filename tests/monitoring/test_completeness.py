@@ -192,7 +192,10 @@ def test_layer_that_stops_to_run_makes_epochs_incomplete(page):
 
 
 def test_layer_that_stops_to_run_in_one_mode_is_told_with_the_mode(page):
-    """Before, it was said to have sent nothing in an epoch of which it has scores."""
+    """Before, it was said to have sent nothing in an epoch of which it has scores.
+
+    Then scores of the other mode, of which nothing is missing, were said to be incomplete.
+    """
     server, _ = page
     model = Branch()
     with probe(model, server.host, server.port, run="stops in eval") as watch:
@@ -206,11 +209,29 @@ def test_layer_that_stops_to_run_in_one_mode_is_told_with_the_mode(page):
     layers = set(zip(means["address"].tolist(), means["mode"].tolist(), strict=True))
     assert ("second", "train") in layers
     assert ("second", "eval") not in layers
-    assert set(means["note"].tolist()) == {
-        "incomplete: 1 layer of earlier epochs sent nothing (second: of the output in mode eval)"
+    assert set(zip(means["mode"].tolist(), means["note"].tolist(), strict=True)) == {
+        ("train", ""),
+        ("eval", "incomplete: 1 layer of earlier epochs sent nothing (second: of the output in mode eval)"),
     }
     told = notices_of(page, "stops in eval")["absent"]
     assert "1 layers of earlier epochs sent nothing: 'second' (of the output in mode eval). They" in told
+
+
+def test_head_that_runs_in_training_alone_leaves_other_modes_complete(page):
+    """It stops to run in the end, and evaluations, which never had it, are whole in each epoch."""
+    server, _ = page
+    model = Branch()
+    with probe(model, server.host, server.port, run="head", kinds=["output", "input"]) as watch:
+        for watch.epoch in range(4):
+            for mode in (True, False):
+                model.train(mode).deep = mode and watch.epoch < 2
+                model(ROWS)
+    assert flush(server.host, server.port)
+    with Database(page[1]) as database:
+        means = database.points("head", "Branch").where(score="mean")
+    found = zip(means["epoch"].tolist(), means["mode"].tolist(), means["note"].tolist(), strict=True)
+    marked = {(epoch, mode) for epoch, mode, note in found if note.startswith("incomplete")}
+    assert marked == {(2, "train"), (3, "train")}
 
 
 def test_errors_of_hooks_make_epoch_incomplete(page):

@@ -212,12 +212,7 @@ def test_epochs_beside_an_open_iterator_are_those_of_the_loop(watched, unsent, n
         assert not any("stopped inside" in one for one in notes), what
 
 
-#: One that the model was shown in training, and that is closed by now, is known to have been broken off too.
-STOPPED = [
-    one
-    for one in EVERY
-    if one[0] not in (cut, cycled) and not one[-1] and (one[4], one[5]) != ("in training", AGAIN[4])
-]
+STOPPED = [one for one in EVERY if one[0] not in (cut, cycled) and not one[-1]]
 #: A call with a batch of an iterator that was opened before leaves it unknown which are of a loader.
 NAMED = [one for one in STOPPED if one[0] is not augmented or not one[2] or one[4] != "in training"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -360,6 +361,103 @@ def test_scores_of_an_epoch_inside_of_which_the_training_stops_say_so(tmp_path, 
     is_part = table.epoch.isin(parts) & (table["mode"] == "train")
     assert (marks == is_part).all()
     assert set(table[table["mode"] == "train"].target) >= {"", "digit"}
+
+
+AFTER = ["the next epoch", "the epochs again", "fewer epochs again"]
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["epochs named", "found"])
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_scores_of_an_epoch_that_is_broken_off_and_followed_by_others_say_so(tmp_path, at, after, script):
+    """Before, nothing said it, unless it was the last: as of a notebook's cell that is stopped and run again.
+
+    The numbers of rows that the scores are of are the judge.
+    """
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+    def train(watch, epochs, stop):
+        for epoch in epochs:
+            if script:
+                watch.epoch = epoch
+            for number, (x, y) in enumerate(loader(PAIRS["datasets"][0], shuffle=at != 2)):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                if (epoch, number) == (stop, 1):
+                    raise KeyboardInterrupt
+
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        with probe(model, HOST, server.port, run="r", structure=False, block=True) as watch:
+            with pytest.raises(KeyboardInterrupt):
+                train(watch, [1, 2, 3], at)
+            next_epochs = {AFTER[0]: range(at + 1, at + 3), AFTER[1]: [1, 2, 3], AFTER[2]: [1, 2]}
+            train(watch, next_epochs[after], None)
+        assert flush(HOST, server.port)
+    table = intus.runs(str(tmp_path / "x.db"))["r"].scores(score="mean")
+    table = table[table.address == "0"]
+    marks = table.note.str.contains("a part of the epoch: the training stopped inside of it")
+    assert (marks == (table.n == 32)).all()
+    is_replaced = script and after != AFTER[0] and at <= len(next_epochs[after])
+    assert marks.sum() == (0 if is_replaced else 1)
+
+
+def test_loop_of_named_epochs_that_goes_on_over_them_is_not_said_to_have_stopped(server):
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        steps = (batch for _ in range(4) for batch in loader(PAIRS["datasets"][0]))
+        for step, (x, y) in enumerate(steps):
+            if step % 2 == 0:
+                watch.epoch = step // 2
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    assert flush(HOST, server.port)
+    assert "/doubts" not in {path for path, _ in server.got}
+
+
+def test_looks_at_a_batch_after_each_epoch_are_not_said_to_have_stopped(server):
+    """A picture of a batch in training mode is no loop that was broken off."""
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = loader(PAIRS["datasets"][0], shuffle=True)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for watch.epoch in (1, 2, 3):
+            for x, y in data:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            model(next(iter(data))[0])
+    assert flush(HOST, server.port)
+    assert "/doubts" not in {path for path, _ in server.got}
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["epochs named", "found"])
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("at", [1, 3])
+def test_epoch_that_begins_with_a_look_and_is_broken_off_is_a_part(server, at, is_computed, script):
+    """Before, the look that each epoch begins with was taken for a loop that was broken off too."""
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data = loader(PAIRS["datasets"][0], shuffle=True)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for epoch in range(1, at + 1):
+            if script:
+                watch.epoch = epoch
+            model(next(iter(data))[0])
+            for number, (x, y) in enumerate(data):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x + 0.01 * torch.randn(4) if is_computed else x), y).backward()
+                optimizer.step()
+                if (epoch, number) == (at, 1):
+                    break
+    assert flush(HOST, server.port)
+    said = [
+        bytes(body) for path, body in server.got if path == "/doubts" and b"stopped inside" in bytes(body)
+    ]
+    assert [json.loads(one)["until"] for one in said] == [at]
 
 
 def test_epochs_that_all_have_a_part_of_the_batches_have_no_note(server):

@@ -12,7 +12,7 @@ from serving_help import point, record, target_of
 import intus
 from intus.core.notes import Facts
 from intus.monitoring import flush, probe
-from intus.serving.aggregation.run_state import absent
+from intus.serving.aggregation.window import absent
 from intus.serving.evaluation.targets import coverage
 from intus.serving.run import Server
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -64,6 +65,32 @@ def test_epoch_ends_at_client_report(client):
     assert client.send(0, 1, 2).ready == []
     assert rows(client.send(0, 3, ended=True).ready) == {0: [1, 2, 3]}
     assert client.aggregator.flush() == []
+
+
+SOURCES = list(product(["output", "input"], ["train", "eval"]))
+
+
+def sends(client, epoch, layers, *, ended):
+    """Return the data points that are passed on when an epoch has these (layer, kind, mode)."""
+    made = [numbered(1, epoch=epoch, address=at, kind=kind, mode=mode) for at, kind, mode in layers]
+    client.counts[epoch] += len(made)
+    client.seq += 1
+    return client.deliver((made, client.seq, said(epoch, client.counts[epoch], ended=ended))).ready
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("source", SOURCES)
+def test_absent_layer_marks_points_of_its_kind_and_mode_alone(client, source, is_flushed):
+    """Before, all points of the epoch were marked, also those of which nothing is missing."""
+    every = [(layer, *one) for one in SOURCES for layer in ("a", "b")]
+    sends(client, 0, every, ended=True)
+    points = sends(client, 1, [one for one in every if one != ("b", *source)], ended=not is_flushed)
+    if is_flushed:
+        client.aggregator.flush()
+        points = sends(client, 1, [], ended=True)
+    found = {(point.key.address, *point.key.source) for point in points if "sent nothing (b" in point.lacks}
+    assert found == {("a", *source)}
+    assert is_flushed or len(points) == len(every) - 1
 
 
 def test_epoch_waits_for_all_reported_records(client):

@@ -65,6 +65,9 @@ class DataSource:
             epochs = EpochFinder(feed, order, self._log, on_epoch_over)
             self._observed = _Observed(feed, PassData(feed, troubles), epochs)
         self._came = 0  # batches that had come at the last call or step of any kind
+        self._loop: Origin | None = (
+            None  # that of the epoch before the last call or step, if epochs are found
+        )
         self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
         self._resumed: float | None = None  # the epoch inside of which the training was resumed
         self._part = ""  # says which epoch is a part
@@ -145,6 +148,7 @@ class DataSource:
         observed = self._observed
         if observed is None or not self.is_searching:
             return epoch
+        self._loop = observed.epochs.newest()
         since, self._came = self._came, observed.feed.came()
         observed.data.call_begins(self._came)
         if not observed.feed.is_training():
@@ -172,6 +176,7 @@ class DataSource:
         observed = self._observed
         if observed is None or not self.finds_epochs or not observed.epochs.step_begins(epoch):
             return epoch
+        self._loop = observed.epochs.newest()
         since, self._came = self._came, observed.feed.came()
         origin = _trained_on(observed, (), since)
         return observed.epochs.at_step(origin, epoch, since, name)
@@ -289,6 +294,21 @@ class DataSource:
         if self._observed is None or not self.are_passes_recorded:
             return False
         return self._observed.data.is_stopped_inside(self._observed.epochs.newest())
+
+    def stopped_epochs(self, epoch: float, *, is_last: bool) -> list[float]:
+        """Register the end of an epoch, and return those inside of which the training is known to stop.
+
+        Args:
+            epoch: The epoch.
+            is_last: Whether the training ends with it, or goes back to an earlier one.
+        """
+        if self._observed is None or not self.are_passes_recorded:
+            return []
+        _, data, epochs = self._observed
+        if is_last or not epochs.is_searching:
+            return data.stopped_epochs(epoch, epochs.newest(), is_last=is_last)
+        # the first call of the next one has come
+        return [] if self._loop is None else data.stopped_epochs(epoch, self._loop, is_last=False)
 
 
 def _trained_on(observed: _Observed, inputs: Any, since: int) -> Origin | None:

@@ -38,6 +38,32 @@ class Data(NamedTuple):
 UNKNOWN = Data(0, "")
 
 
+class _Start(NamedTuple):
+    """The first call that trains with a batch of an iteration.
+
+    Attributes:
+        stepped: The number of steps of optimizers before.
+        given: The number of batches that the iteration had given.
+    """
+
+    stepped: int
+    given: int
+
+
+class _Stop(NamedTuple):
+    """An epoch that ended before the iteration of its loop had given all batches.
+
+    Attributes:
+        epoch: The epoch.
+        loop: The iteration.
+        given: The number of batches that it had given.
+    """
+
+    epoch: float
+    loop: Origin
+    given: int
+
+
 class PassData:
     """The data of the passes of one model, as far as its batches tell.
 
@@ -61,6 +87,11 @@ class PassData:
         self._within: dict[Hashable, dict[int, Pair]] = {}
         self._trained = 0  # batches that had come at the last call that trains
         self._broken_off: set[Hashable] = set()  # data of iterations that were, before the newest
+        self._starts: dict[int, _Start] = {}  # of the newest iterations that train
+        self._looks: set[int] = set()  # those of them that no step followed before the next one began
+        self._whole: set[Hashable] = set()  # data of which an iteration gave all batches
+        self._stops: list[_Stop] = []  # of which it is not known yet whether the epochs are parts
+        self._ended: tuple[int, int] | None = None  # the iteration of the last loop, and what it had given
         self._numbers: dict[Hashable, int] = {}
         self._before = self._came = feed.came()  # batches that had come at the calls before and now
         self._first: dict[str, tuple[float, Data]] = {}  # that of an evaluation and its epoch, by mode
@@ -81,38 +112,111 @@ class PassData:
         for outer in self._outers(origin, since):
             pair = Pair.begins(feed, outer, origin)
             self._within.setdefault(key, {}).setdefault(outer.iteration, pair)
+        if self.training and self._starts[newest := next(reversed(self.training))].stepped == feed.stepped():
+            self._looks.add(newest)
         self.training[origin.iteration] = origin
+        self._starts[origin.iteration] = _Start(feed.stepped(), feed.given(origin.iteration))
         while len(self.training) > _FEW:
-            oldest = self.training.pop(next(iter(self.training)))
-            if not feed.is_over(oldest.iteration) and not feed.is_open(oldest.iteration):
+            oldest = self.training[next(iter(self.training))]
+            if feed.is_over(oldest.iteration):
+                self._whole.add(_key(oldest))
+            elif not feed.is_open(oldest.iteration) and not self._is_look(oldest):
                 self._broken_off.add(_key(oldest))
+            del self.training[oldest.iteration], self._starts[oldest.iteration]
+            self._looks.discard(oldest.iteration)
         self._number(key)
 
-    def is_stopped_inside(self, newest: Origin | None) -> bool:
-        """Return whether the newest iteration of the training was broken off, as none over its data before.
+    # -- whether the training stopped inside of an epoch -------------------------------------------------
 
-        If batches of others came along with its own, and these ended, so did the loop, as of ``zip``.
+    def is_stopped_inside(self, newest: Origin | None) -> bool:
+        """Return whether the training has stopped inside of its newest loop.
 
         Args:
-            newest: That iteration; None if it is the newest that trains, and inside of no other.
+            newest: The iteration of the loop; None if it is the newest that trains, and inside of no other.
         """
-        feed = self._feed
-        inside = self._inside()
-        outermost = [one for one in self.training.values() if _key(one) not in inside]
-        if newest is None and not outermost:
-            return False
-        newest = newest or outermost[-1]
-        key, latest = _key(newest), {_key(one): one.iteration for one in self.training.values()}
-        others = [number for each, number in latest.items() if each in inside - {key}]
-        if any(feed.batches(number) is not None for number in others):
-            return False
-        alike = [one.iteration for one in self.training.values() if _key(one) == key]
-        broken = [
-            one
-            for one in alike
-            if not feed.is_over(one) and (one == newest.iteration or not feed.is_open(one))
+        loop = self._loop_not_over(newest)
+        return loop is not None and (self._was_whole(loop) or self._is_first_broken_off(loop))
+
+    def stopped_epochs(self, epoch: float, newest: Origin | None, *, is_last: bool) -> list[float]:
+        """Register the end of an epoch, and return those of which it is known now that they are parts.
+
+        The training stopped inside of them, where it did not inside of others. If all loops over some data
+        are broken off, as after some steps each, their epochs are no parts.
+
+        Args:
+            epoch: The epoch.
+            newest: As for ``is_stopped_inside``.
+            is_last: Whether no iteration goes on after it.
+        """
+        feed, loop = self._feed, self._loop_not_over(newest)
+        if loop is not None:
+            ended, self._ended = self._ended, (loop.iteration, feed.given(loop.iteration))
+            if ended != self._ended:  # otherwise nothing came of it since the end of the epoch before
+                self._stops.append(_Stop(epoch, loop, self._ended[1]))
+        waiting, found = list[_Stop](), list[float]()
+        for stop in self._stops:
+            number = stop.loop.iteration
+            if feed.given(number) > stop.given or feed.is_over(number):
+                continue  # it went on in the epoch after
+            is_part = (is_last or not feed.is_open(number)) and self._was_whole(stop.loop)
+            is_alone = is_last and stop.epoch == epoch and self._is_first_broken_off(stop.loop)
+            if is_part or is_alone:
+                found.append(stop.epoch)
+            else:
+                waiting.append(stop)
+        self._stops = waiting
+        return found
+
+    def _loop_not_over(self, newest: Origin | None) -> Origin | None:
+        """Return the iteration of the newest loop if it has not given all batches; else None.
+
+        If batches of others came along with its own, and these ended, so did the loop, as of ``zip``.
+        """
+        feed, inside = self._feed, self._inside()
+        if newest is None or self._gave_no_more(newest):
+            since = -1 if newest is None else newest.iteration
+            loops = [
+                one
+                for one in self.training.values()
+                if one.iteration > since and _key(one) not in inside and not self._is_look(one)
+            ]
+            newest = loops[-1] if loops else newest
+        if newest is None or feed.is_over(newest.iteration) or not math.isfinite(newest.length):
+            return None
+        latest = {_key(one): one.iteration for one in self.training.values()}
+        others = [number for key, number in latest.items() if key in inside - {_key(newest)}]
+        return None if any(feed.batches(number) is not None for number in others) else newest
+
+    def _was_whole(self, loop: Origin) -> bool:
+        """Return whether an iteration over the data of a loop has given all batches."""
+        newest = (one for one in self.training.values() if self._feed.is_over(one.iteration))
+        return _key(loop) in self._whole | set(map(_key, newest))
+
+    def _is_first_broken_off(self, loop: Origin) -> bool:
+        """Return whether no other iteration over the data of a loop was broken off."""
+        feed, key = self._feed, _key(loop)
+        others = [
+            one for one in self.training.values() if _key(one) == key and one.iteration != loop.iteration
         ]
-        return math.isfinite(newest.length) and broken == [newest.iteration] and key not in self._broken_off
+        broken_off = [
+            one
+            for one in others
+            if not feed.is_over(one.iteration) and not feed.is_open(one.iteration) and not self._is_look(one)
+        ]
+        return not broken_off and key not in self._broken_off
+
+    def _is_look(self, one: Origin) -> bool:
+        """Return whether an iteration gave the model a batch that no step of an optimizer followed."""
+        if not self._gave_no_more(one):
+            return False
+        if one.iteration != next(reversed(self.training)):
+            return one.iteration in self._looks
+        return 0 < self._feed.stepped() == self._starts[one.iteration].stepped
+
+    def _gave_no_more(self, one: Origin) -> bool:
+        """Return whether an iteration gave no batches after the first call with one of them."""
+        start = self._starts.get(one.iteration)
+        return start is not None and self._feed.given(one.iteration) == start.given
 
     def of(self, inputs: Any, *, trains: bool, is_followed: bool) -> tuple[Data, bool]:
         """Return the data of a call, and whether a batch of them was recognized.

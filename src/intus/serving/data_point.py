@@ -23,6 +23,10 @@ PART = "a part of the epoch: the training was resumed inside of it"
 _UNKNOWN_DATA = "unknown data"
 
 
+#: The kind and the mode of records: a layer may have some of one and none of another.
+Source = tuple[str, str]
+
+
 class Key(NamedTuple):
     """The key of a data point: records with equal keys belong together.
 
@@ -46,6 +50,11 @@ class Key(NamedTuple):
     def of(cls, record: Record) -> Key:
         """Return the key of a record."""
         return cls(record.run, record.model, record.address, record.kind, record.index, record.mode)
+
+    @property
+    def source(self) -> Source:
+        """The kind and the mode."""
+        return self.kind, self.mode
 
     def shown_kind(self, main_mode: str) -> str:
         """Return the kind in results, with the output unless it is the first and the mode unless it is main.

@@ -292,6 +292,7 @@ class ModelTap:
         """End an epoch of the records and begin another."""
         if self._ended:
             return
+        self._doubt_stopped(old, is_last=new < old)
         self._end_epoch(old)
         if self.sender.begin(EpochKey(self.run, self.name, new)):
             self._doubts.begin_training()
@@ -325,6 +326,11 @@ class ModelTap:
     def doubt(self, doubt: Doubt) -> None:
         """Tell the server, at the end of the pass, of a doubt of rows whose scores may be stored already."""
         self._doubts.add(doubt)
+
+    def _doubt_stopped(self, epoch: float, *, is_last: bool) -> None:
+        """Note on scores of epochs that are known to be parts, as one ends."""
+        for one in self.source.stopped_epochs(epoch, is_last=is_last):
+            self.doubt(of_epoch(_STOPPED, one, modes=(_TRAINING,), every=True))
 
     def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
         """Doubt the items of all rows that had ids in these modes so far."""
@@ -836,8 +842,7 @@ class ModelTap:
         self.probe_runs.ends()
         self._ended = True
         self.source.end(self.name, self.epoch)
-        if self.source.is_stopped_inside():
-            self.doubt(of_epoch(_STOPPED, self._epoch, modes=(_TRAINING,), every=True))
+        self._doubt_stopped(self._epoch, is_last=True)
         self.source.remove()
         if (
             not self.passes

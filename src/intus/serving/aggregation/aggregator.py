@@ -381,7 +381,7 @@ class Aggregator:
                     continue
                 ready = self._hand_on(run, window, close=True)
                 out.ready += ready
-                lacks = window.lacks or next((point.lacks for point in ready), "")
+                lacks = window.lacks or next((point.lacks for point in ready if point.lacks), "")
                 if lacks and ready:
                     out.notices.append(notices.incomplete(window, lacks))
             run.trim()

@@ -102,11 +102,15 @@ def failed(run_key: RunKey, epoch: float | None) -> Notice:
 
 def absent(window: Window) -> Notice:
     """Return the notice that an epoch lacks layers that earlier ones have."""
-    shown = list(window.absent.items())[:10]
+    layers = dict[str, list[str]]()
+    for of_source in window.absent.values():
+        for layer, lacks in of_source.items():
+            layers.setdefault(layer, []).extend([lacks] * bool(lacks))
+    shown = [(layer, " and ".join(lacks)) for layer, lacks in layers.items()][:10]
     named = ", ".join(f"{layer!r}" + (lacks and f" ({lacks})") for layer, lacks in shown)
-    named += ", …" if len(window.absent) > 10 else ""
+    named += ", …" if len(layers) > 10 else ""
     text = (
-        f"Epoch {window.epoch} is incomplete: {len(window.absent)} layers of earlier epochs sent nothing: "
+        f"Epoch {window.epoch} is incomplete: {len(layers)} layers of earlier epochs sent nothing: "
         f"{named}. They did not run as modules, or the probe could not record them."
     )
     return Notice("absent", text, "warning", *window.run_key)

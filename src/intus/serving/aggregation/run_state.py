@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from ...core.address import without_call
-from ...core.notes import joined, within
 from ...core.record import Record
-from ..data_point import DataPoint, Key, kind_label
+from ..data_point import DataPoint, Key, Source, kind_label
 from ..messages import EpochReport
 from ..schedule import Moment
 from .ledger import STORED, continued
@@ -240,22 +239,6 @@ def unsaid(progress: list[EpochProgress]) -> str:
     return f"{who} did not say that the epoch ended, so rows may be missing" if number else ""
 
 
-def absent(layers: Mapping[str, str]) -> str:
-    """Describe layers that an epoch lacks though earlier ones have them; "" for none.
-
-    >>> absent({"fc1": "", "fc2": "of the output in mode eval"})
-    '2 layers of earlier epochs sent nothing (fc1, fc2: of the output in mode eval)'
-    """
-    if not layers:
-        return ""
-    shown = list(layers.items())[:5]
-    named = ", ".join(
-        (within(layer) or "the model itself") + (lacks and f": {within(lacks)}") for layer, lacks in shown
-    )
-    more = ", …" if len(layers) > 5 else ""
-    return f"{len(layers)} layer{'s' * (len(layers) > 1)} of earlier epochs sent nothing ({named}{more})"
-
-
 @dataclass(slots=True)
 class RunState:
     """The state of one (run, model) in the aggregator.
@@ -294,7 +277,7 @@ class RunState:
     finished: dict[WindowKey, None] = field(default_factory=dict)
     finished_until: tuple[float, float] | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    layers: dict[tuple[str, str], dict[str, float | None]] = field(default_factory=dict)
+    layers: dict[Source, dict[str, float | None]] = field(default_factory=dict)
     declined: dict[float | None, set[str]] = field(default_factory=dict)
     doubtful: float = 0
     attempt: int = 0
@@ -559,7 +542,6 @@ class RunState:
                 window.state_end(text)
         if close:
             window.absent = self._absent(window)
-            window.lacks = joined(window.lacks, absent(window.absent))
             window.end()
         if progress:  # which is forgotten while an epoch waits for its scores
             window.counted = all(each.is_complete for each in progress)
@@ -586,30 +568,29 @@ class RunState:
                 del self.newest[next(iter(self.newest))]
         return previous if moment >= newest else None
 
-    def _absent(self, window: Window) -> dict[str, str]:
-        """Return the layers that earlier epochs have and this one lacks, and remember those that it has.
+    def _absent(self, window: Window) -> dict[Source, dict[str, str]]:
+        """Return what ``Window.absent`` is to be, and remember the layers that the window has.
 
-        With each is of what it sent nothing, in words; "" if it sent nothing at all. Only outputs and inputs
-        are compared, with those of the same mode: gradients may come and go.
+        Only outputs and inputs are compared, with those of the same mode: gradients may come and go.
         """
         if "step" in self.trigger:  # a step need not have what the step before had
             return {}
-        present: dict[tuple[str, str], set[str]] = {}
+        present: dict[Source, set[str]] = {}
         for key in window.points.keys() | window.handed:
             if key.kind in ("output", "input"):
-                present.setdefault((key.kind, key.mode), set()).add(without_call(key.address))
-        lost: dict[str, list[str]] = {}
+                present.setdefault(key.source, set()).add(without_call(key.address))
+        sent, off = set().union(*present.values()), self.declined.get(window.epoch, set())
+        lost: dict[Source, dict[str, str]] = {}
         for source, layers in present.items():
             known = self.layers.setdefault(source, {})
             earlier = [layer for layer, epoch in known.items() if rank(epoch) < rank(window.epoch)]
-            off = self.declined.get(window.epoch, set())
-            for layer in earlier:
-                if layer not in layers and layer not in off:
-                    lost.setdefault(layer, []).append(f"of the {kind_label('@'.join(source))}")
+            gone = [layer for layer in earlier if layer not in layers and layer not in off]
+            words = f"of the {kind_label('@'.join(source))}"
+            if gone:
+                lost[source] = {layer: words if layer in sent else "" for layer in gone}
             for layer in layers:
                 known.setdefault(layer, window.epoch)
-        sent = set().union(*present.values())
-        return {layer: " and ".join(lacks) if layer in sent else "" for layer, lacks in lost.items()}
+        return lost
 
     def trim(self) -> None:
         """Retire the windows that ended, except the newest KEPT_WINDOWS."""

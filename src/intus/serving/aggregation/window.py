@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core.notes import joined
+from ...core.notes import joined, within
 from ...core.record import PROBE_SET_MODE, Record
 from ...scores.statistics.summed import are_sums, arrays_in, go_together, is_of_step, summed
-from ..data_point import DataPoint, Key, size_of
+from ..data_point import DataPoint, Key, Source, size_of
 from ..schedule import Moment
 from .ledger import Tally
 
@@ -36,6 +36,22 @@ MOST_IDS = 100_000
 _serials = count(1)
 
 
+def absent(layers: Mapping[str, str]) -> str:
+    """Describe layers that an epoch lacks though earlier ones have them; "" for none.
+
+    >>> absent({"fc1": "", "fc2": "of the output in mode eval"})
+    '2 layers of earlier epochs sent nothing (fc1, fc2: of the output in mode eval)'
+    """
+    if not layers:
+        return ""
+    shown = list(layers.items())[:5]
+    named = ", ".join(
+        (within(layer) or "the model itself") + (lacks and f": {within(lacks)}") for layer, lacks in shown
+    )
+    more = ", …" if len(layers) > 5 else ""
+    return f"{len(layers)} layer{'s' * (len(layers) > 1)} of earlier epochs sent nothing ({named}{more})"
+
+
 @dataclass(slots=True)
 class Window:
     """The records of a window by data point, and the state of these data points.
@@ -56,9 +72,10 @@ class Window:
         evicted: Records of those of them whose scores are not stored yet. The evaluator holds the arrays too.
         skipped: How many arrays of a data point in ``lost`` were evicted: those that came first.
         nbytes: Bytes of all records.
-        lacks: What is missing, in words; empty if nothing is.
+        lacks: What is missing of any data points, in words; empty if nothing is.
         unsaid: Who has not said that the epoch ended, in words; empty if all have.
-        absent: Layers that earlier epochs have and this one lacks, each with of what it sent nothing.
+        absent: Layers that earlier epochs have of a kind and mode and this one lacks, by these. Each is with
+            of what it sent nothing, in words; "" if it sent nothing at all.
         closed: Whether nothing more is expected.
         touched: The time of the last record, in seconds, or of the restart of the server after it.
         arrived: The time of the last record, in seconds; 0 if unknown.
@@ -95,7 +112,7 @@ class Window:
     nbytes: int = 0
     lacks: str = ""
     unsaid: str = ""
-    absent: dict[str, str] = field(default_factory=dict)
+    absent: dict[Source, dict[str, str]] = field(default_factory=dict)
     closed: bool = False
     touched: float = 0.0
     arrived: float = 0.0
@@ -206,11 +223,10 @@ class Window:
         if self.doubtful and not self.short and not self.counted:
             damaged = f"arrays may have been {DAMAGED}"
         cut_short = CUT_SHORT if evicting is not None and not self.closed else ""
-        of_window = joined(self.lacks, damaged, cut_short)
         passed_on = list(self.fresh) if evicting is None else evicting
         for key in passed_on:
             kind, blocks = key.shown_kind(main_mode), tuple(self.points[key])
-            lacks = of_window or (EVICTED if key in self.lost else "")
+            lacks = joined(self._missing(key), damaged, cut_short) or (EVICTED if key in self.lost else "")
             unsaid = self.unsaid if _needs_end(key) and not cut_short else ""
             (self.noted.add if lacks else self.noted.discard)(key)
             serial = self.awaited[key] = next(_serials)
@@ -225,6 +241,10 @@ class Window:
         for key in passed_on:
             self.fresh.pop(key, None)
         return out
+
+    def _missing(self, key: Key) -> str:
+        """Return what is missing of a data point, or of all of its kind and mode, in words; "" if nothing."""
+        return joined(self.lacks, absent(self.absent.get(key.source, {})))
 
     def touch(self, now: float) -> None:
         """Note the time of a record."""
@@ -259,8 +279,9 @@ class Window:
 
     def end(self) -> None:
         """Note that nothing more is expected; what was passed on as whole and is not is passed on again."""
-        if not self.closed and self.lacks:
-            self.fresh |= dict.fromkeys(key for key in self.points if key in self.handed - self.noted)
+        if not self.closed:
+            whole = self.handed - self.noted
+            self.fresh |= dict.fromkeys(key for key in self.points if key in whole and self._missing(key))
         self.closed = True
 
     def state_end(self, unsaid: str) -> None:
