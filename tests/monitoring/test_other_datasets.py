@@ -72,6 +72,31 @@ def check(records, *, known):
 TRAINED = {(1, "train"), (2, "train"), (3, "train")}
 
 
+@pytest.mark.parametrize("size", [48, 16])
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("data", [ROWS, OTHERS], ids=["the rows of the training", "others"])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_look_at_a_batch_before_the_training_has_no_labels(server, mode, data, shuffle, size):
+    """Before, labels were matched to its rows in the order of the dataset, whatever the sampler's was."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    own, looked = (DataLoader(TensorDataset(one, LABELS), size, shuffle) for one in (ROWS, data))
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        model.train(mode == "train")
+        with torch.no_grad():
+            model(next(iter(looked))[0])
+        model.train()
+        for _ in range(2):
+            for x, y in own:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    assert flush(HOST, server.port)
+    check([one for one in server.records() if one.address == "0"], known={(1, "train"), (2, "train")})
+    assert "found from the sampler" in watch.status()["items"]
+
+
 @pytest.mark.parametrize("count", [48, 32], ids=["as-long", "shorter"])
 def test_loaders_made_in_each_epoch_keep_datasets_apart(server, count):
     """Memory of a dataset that is gone is used for the next: its address says nothing."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 from test_with_server import points, read
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from intus.core.errors import InputError
 from intus.core.results import EARLIER
@@ -96,6 +97,60 @@ def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp
         check(server, watch, {1: 201, 2: 102})
         assert "probed anew" in " ".join(earlier.status()["faults"])
         assert "probed anew" in caplog.text
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_cell_with_a_probe_that_is_run_again_before_the_training_counts_once(tmp_path, times, own, named):
+    """Before, each probe recorded the rows, in epochs of its own."""
+    model, data = Planted(), TensorDataset(torch.ones(ROWS, 1), torch.arange(ROWS) % 2)
+    nn.init.constant_(model.layer.weight, 5.0)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    given = {} if own else {"probe_set": (data.tensors[0], {"label": data.tensors[1].numpy()})}
+    with Server(database=tmp_path / "runs.db", port=0) as server:
+        for _ in range(times):
+            watch = probe(
+                model,
+                server.host,
+                server.port,
+                run="r",
+                name="Sequential",
+                budget=math.inf,
+                statistics=False,
+                **given,
+            )
+        for epoch in (1, 2):
+            if named:
+                watch.epoch = epoch
+            for rows, _ in DataLoader(data, ROWS, shuffle=True):
+                optimizer.zero_grad()
+                model(rows).mean().backward()  # the weight falls by 1 in each step
+                optimizer.step()
+        watch.remove()
+        assert flush(server.host, server.port)
+        found = points(server, "r", score="mean", address="layer")
+        assert {one["level"] for one in read(server, "api/notices?run=r")["notices"]} <= {"info"}
+    expected = {1: 5, 2: 4} if own else {0: 5, 1: 4, 2: 3}
+    assert dict(zip(found["epoch"], found["value"], strict=True)) == pytest.approx(expected)
+    assert found["n"] == [ROWS] * len(expected)
+    assert watch.status()["faults"] == []
+
+
+def test_probe_of_other_kinds_ends_the_earlier_one_and_says_so(tmp_path, caplog):
+    caplog.set_level("INFO", "intus")
+    model = Planted()
+    with Server(database=tmp_path / "runs.db", port=0) as server:
+        for kinds in (("parameter",), ("output",)):
+            watch = probe(
+                model, server.host, server.port, run="r", name="Sequential", budget=math.inf, kinds=kinds
+            )
+        model(torch.ones(ROWS, 1))
+        watch.remove()
+        assert flush(server.host, server.port)
+        assert not points(server, "r", score="mean", address="layer.weight")["n"]
+        assert points(server, "r", score="mean", address="layer")["n"] == [ROWS]
+    assert "Sequential was probed before under the same run= and name" in caplog.text
 
 
 @pytest.mark.long

@@ -144,14 +144,13 @@ class ItemFinder:
         feed, log = self._feed, self._log
         if feed is None or not self.is_searching:
             return None
-        training = feed.is_training()
-        if self._dataset is None and (not training or log.is_found):
-            return None
-        found = feed.items(inputs)
+        training, found = feed.is_training(), feed.items(inputs)
         if found is None:
             return None
         if self._dataset is None:
-            if found.ids is None:
+            if found.ids is not None:
+                self.is_refused = True  # it is not known yet of which dataset labels are for the rows
+            elif training:
                 log.state(_BY_ORDER.format(found.name, found.reason))
             return None
         if training and found.ids is not None and not self._is_certain:

@@ -272,7 +272,7 @@ class LoaderObserver:
         of = recent[-1].iteration
         # the usual case, for which nothing is compared: this runs before each step of a training
         is_trained = of.number in trained
-        is_usual = is_trained and of.calls + 1 >= of.batches
+        is_usual = is_trained and of.calls + 1 >= of.batches and self.came != since
         if not is_usual or any(batch.iteration is not of for batch in recent):
             batch = _match(recent, inputs, _shares_rows)
             # Training without a loader may have rows that equal those of one that was read through meanwhile.
@@ -281,8 +281,9 @@ class LoaderObserver:
                 of.compared += 1
                 batch = _match(recent, inputs, _is_copy)
             if batch is not None:
-                batch.used, of = True, batch.iteration
+                is_again, batch.used, of = batch.used, True, batch.iteration
                 self._recognized.add(of.number)
+                of.calls -= is_again  # a further pass over it is no call with another one
             elif not is_trained and not (
                 guesses and (self.is_open(of.number) or self._is_listed(inputs, trained, since))
             ):

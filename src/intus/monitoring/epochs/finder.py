@@ -40,6 +40,7 @@ class EpochFinder:
         self._by_evaluation = EpochsByEvaluation(log, self.changes)
         self._by_step = StepsAsCalls(feed, log)
         self._stepped = -1  # steps of optimizers at the last call that trains
+        self._values: Any = None  # first values of that call, if they were read
         feed.on_end = self._ended
 
     def guesses(self) -> bool:
@@ -56,11 +57,12 @@ class EpochFinder:
             epoch: The present epoch.
             since: The number of batches that had come at the last call.
         """
+        is_again = self._comes_again(inputs, since)
         self._stepped = self._feed.stepped()
         self._by_step.on_call(self._feed.came())
         self.changes.on_call()
         self.is_first = self._is_unknown() and not self.has_steps()
-        if not self.is_searching:
+        if not self.is_searching or is_again:
             return epoch
         if origin is not None:
             epoch = self._epoch_of_loader(inputs, origin, epoch, since)
@@ -154,6 +156,18 @@ class EpochFinder:
         """Stop finding epochs."""
         if self.is_searching:
             self._log.how, self.is_searching = self._with_doubts(self._log.how), False
+
+    def _comes_again(self, inputs: Any, since: int) -> bool:
+        """Return whether a call has the batch of the one before it, in the same step of the optimizer.
+
+        So it is with a closure that the optimizer calls several times, and the second pass of SAM.
+        """
+        feed, before = self._feed, self._values
+        has_come = since != feed.came()  # another batch of a loader
+        self._values = None if has_come and self._by_loader is not None else feed.first_values(inputs)
+        if has_come or self._stepped != feed.stepped() or before is None or before != self._values:
+            return False
+        return feed.stepped() > 0 or feed.has_optimizer()
 
     def _is_unknown(self) -> bool:
         """Return whether no batch of a training came."""

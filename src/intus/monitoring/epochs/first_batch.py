@@ -15,6 +15,9 @@ Order = Callable[[Any], Any]
 class FirstBatch:
     """The first batch of an epoch: if it comes again after the parameters changed, another epoch begins.
 
+    If an optimizer has the parameters, it must have made a step: a closure that it calls several times in one
+    step, and the second pass of SAM, have the same batch with other parameters, and are of the same epoch.
+
     Few values are compared first, then a hash of all. On a GPU it is never recognized.
 
     Args:
@@ -31,6 +34,7 @@ class FirstBatch:
         self._feed, self._order, self._changes = feed, order, changes
         self._values = feed.first_values(inputs)
         self.digest = None if self._values is None else order(inputs)
+        self._stepped = feed.stepped()
 
     @property
     def has_one_row(self) -> bool:
@@ -41,10 +45,12 @@ class FirstBatch:
         """Return whether a call has it again, with which an epoch begins."""
         if self._values is None or self._feed.first_values(inputs) != self._values:
             return False
-        version = self._changes.read()
+        version, stepped = self._changes.read(), self._feed.stepped()
         if version == self._changes.version or not isinstance(self.digest, bytes):
             return False
         if self._order(inputs) != self.digest:
             return False
-        self._changes.version = version
+        if stepped == self._stepped and (stepped or self._feed.has_optimizer()):
+            return False
+        self._changes.version, self._stepped = version, stepped
         return True

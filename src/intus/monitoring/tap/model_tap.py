@@ -61,6 +61,10 @@ _REPLACED = (
     "intus: %s of run %r is probed anew, as another training, so the earlier probe records nothing more. To "
     "record both, pass another run= (or for two models of one training, another name=)."
 )
+_TAKEN_OVER = (
+    "{} was probed before under the same run= and name, and nothing of it was recorded: the earlier probe is "
+    "ended, and what it would record is what this one is asked for alone. To record both, pass another name=."
+)
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _STOPPED = "a part of the epoch: the training stopped inside of it"
 _TRAINING = "train"
@@ -811,9 +815,10 @@ class ModelTap:
             self.sender.whole(EpochKey(self.run, self.name, self.epoch))
 
     def replace_earlier(self, job: str) -> None:
-        """End the probes of an earlier training of this process with the same names; must come first.
+        """End the earlier probes of this process with the same names; must come first.
 
-        Those of the same model are of the same training until something of it was recorded.
+        They are of an earlier training, but for those of the same model of which nothing was recorded, as of
+        a cell of a notebook that is run twice.
 
         Args:
             job: The name that this process shares with the other processes of the training; "" if unknown.
@@ -821,14 +826,21 @@ class ModelTap:
         end_dead()
         model = self._model()
         same = [tap for tap in self.sender.taps if (tap.run, tap.name) == (self.run, self.name)]
-        earlier = [tap for tap in same if not tap._ended and (tap._model() is not model or tap.recorded)]
-        for tap in earlier:
+        for tap in (tap for tap in same if not tap._ended):
+            if tap._model() is model and not tap.recorded:
+                tap._give_way()
+                self.troubles.inform("probed anew", _TAKEN_OVER.format(self.name))
+                continue
             tap.end()
             tap._replaced = True
             tap.troubles.warn_once(_REPLACED, self.name, self.run)
-        if any(tap not in earlier and not tap._ended for tap in same):
-            return
         self.sender.begin_training(self.run, self.name, job)
+
+    def _give_way(self) -> None:
+        """Record nothing: another probe takes over before the model was called."""
+        self._ended = self._replaced = True
+        self.source.remove()
+        self.probe_runs.gives_way()
 
     def model_ends(self) -> None:
         """Show the last state of a model that dies, if the probe set is recorded."""

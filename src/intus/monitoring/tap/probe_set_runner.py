@@ -360,6 +360,11 @@ class ProbeSetRunner:
                 self.run()
         self.model.release()
 
+    def gives_way(self) -> None:
+        """End without showing the model, which another probe will show."""
+        self._has_ended = True
+        self.model.release()
+
     def _reference(self, model: Any, host: Host) -> ModelReference:
         """Return a reference to a model, and with a probe set to what it is made of, until it has ended."""
         remains = getattr(self._backend, "remains", None)
