@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
+import io
 from functools import partial
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -128,6 +131,205 @@ def test_models_of_generated_trainings_are_shown(watched, kept, parts):
         assert training.watch.status()["faults"] == []
     else:  # nobody trained it
         assert len(shown(kept)) <= 1
+
+
+def restored(training, data):
+    """Load the weights of another time, as the best ones, after the end of an epoch or before the next."""
+    training.model.load_state_dict(training.best)
+
+
+def head_restored(training, data):
+    training.model[2].load_state_dict({name: training.best[f"2.{name}"] for name in ("weight", "bias")})
+
+
+def loaded_and_back(training, data):
+    state = copy.deepcopy(training.model.state_dict())
+    training.model.load_state_dict(training.best)
+    training.validate(data)
+    training.model.load_state_dict(state)
+
+
+def broken_off(training, data, *, looks=()):
+    """Train for some steps of a loader, or of slices of a tensor that begin with the same one."""
+    loader = loader_of(data) if data else SETS[0][:30][0].split(10)
+    for number, batch in enumerate(loader):
+        for look in looks:
+            look(training, data)
+        x, y = batch if data else (batch, (batch[:, 0] > 0).long())
+        training.step(x, y)
+        if number == 1:
+            break
+    training.keep()
+    if len(training.models) == 2:
+        training.best = copy.deepcopy(training.model.state_dict())
+
+
+class OfState(Training):
+    """A model of which all that is loaded shows in the output."""
+
+    def __init__(self, watched, **options):
+        super().__init__(watched, **options)
+        self.best = copy.deepcopy(self.model.state_dict())
+
+    def state(self):
+        with torch.no_grad():
+            rows = ROWS
+            for layer in self.model:
+                rows = layer(rows)
+        return rows.numpy().copy()
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
+@given(
+    st.integers(0, 2),
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([loaded_and_back, Training.validate]), max_size=1),
+            st.lists(
+                st.sampled_from([restored, head_restored, loaded_and_back, Training.validate]), max_size=3
+            ),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_epochs_are_shown_as_they_were_trained_whatever_is_loaded_after_them(watched, kept, data, epochs):
+    """Before, weights that were loaded after a loop that was broken off were shown as its epoch, silently."""
+    kept.clear()
+    training = OfState(watched)
+    kept.clear()  # the passes of ``state``
+    for inside, after in epochs:
+        broken_off(training, data, looks=inside)
+        for one in after:
+            one(training, data)
+    if not np.array_equal(training.state(), training.models[-1]):
+        training.keep()
+    training.watch.remove()
+    check(kept, training.models, "2")
+    faults = training.watch.status()["faults"]
+    assert [one for one in faults if data or "the first batch never came again" not in one] == []
+
+
+@pytest.mark.parametrize("by", ["remove", "flush", "run_probe_set"])
+def test_loaded_weights_are_another_epoch_than_the_trained_model(watched, kept, by):
+    training = OfState(watched)
+    for _ in range(3):
+        broken_off(training, 1)
+    restored(training, 1)
+    training.keep()
+    for _ in range(2):
+        getattr(training.watch, by)()
+    training.watch.remove()
+    check(kept, training.models, "2")
+    assert training.watch.status()["faults"] == []
+
+
+def test_loaded_weights_are_not_the_last_of_a_number_of_calls(watched, kept):
+    training = OfState(watched, probe_set=(ROWS, {"y": ROWS[:, 0] > 0}), every=2)
+    for _ in range(3):
+        broken_off(training, 1)
+    restored(training, 1)
+    training.keep()
+    training.watch.remove()
+    calls = [epoch for epoch, _ in shown(kept, "2")]
+    assert calls == [0, 2, 4, 6, 7]
+    for (_, array), model in zip(shown(kept, "2"), training.models, strict=True):
+        np.testing.assert_allclose(array, model, rtol=1e-6, atol=1e-7)
+
+
+def test_trained_model_is_shown_after_the_end_of_the_function_that_loaded_others(watched, kept):
+    training = OfState(watched)
+    broken_off(training, 1)
+    broken_off(training, 1)
+    restored(training, 1)
+    training.keep()
+    models, watch = training.models, training.watch
+    del training
+    gc.collect()
+    watch.flush()
+    check(kept, models, "2")
+
+
+def test_weights_that_are_loaded_in_an_epoch_that_the_script_names_are_not_shown_as_it(watched, kept):
+    training = OfState(watched)
+    for epoch in (1, 2):
+        training.watch.epoch = epoch
+        broken_off(training, 1)
+    restored(training, 1)
+    training.watch.remove()
+    check(kept, training.models, "2")
+    (fault,) = training.watch.status()["faults"]
+    assert "already run in epoch 2, so later changes in that epoch are not shown" in fault
+
+
+def test_weights_are_shown_where_the_script_asks_for_them_in_an_epoch_that_it_names(watched, kept):
+    training = OfState(watched)
+    training.watch.epoch = 1
+    broken_off(training, 1)
+    restored(training, 1)
+    training.models[-1] = training.state()  # averaged weights, as of an evaluation of these
+    training.watch.run_probe_set()
+    training.watch.remove()
+    check(kept, training.models, "2")
+    assert training.watch.status()["faults"] == []
+
+
+def test_search_for_a_learning_rate_that_is_undone_is_no_epoch(watched, kept):
+    training = OfState(watched)
+    start = copy.deepcopy(training.model.state_dict())
+    broken_off(training, 1)
+    training.model.load_state_dict(start)
+    training.models.pop()
+    for _ in range(2):
+        broken_off(training, 1)
+    training.watch.remove()
+    check(kept, training.models, "2")
+
+
+def test_weights_that_are_loaded_before_the_training_are_its_epoch_0(watched, kept):
+    training = OfState(watched)
+    with torch.no_grad():
+        training.model[0].weight.mul_(2)
+    training.model.load_state_dict({name: 2 * one for name, one in training.best.items()})
+    training.models = [training.state()]
+    kept.clear()
+    broken_off(training, 1)
+    training.watch.remove()
+    check(kept, training.models, "2")
+    assert training.watch.status()["faults"] == []
+
+
+def test_epoch_whose_model_cannot_be_restored_is_said_and_not_shown(watched, kept):
+    training = OfState(watched)
+    broken_off(training, 1)
+    broken_off(training, 1)
+    training.model.load_state_dict({name: one.double() for name, one in training.best.items()}, assign=True)
+    training.watch.flush()
+    training.watch.remove()
+    check(kept, training.models[:-1], "2")
+    (fault,) = training.watch.status()["faults"]
+    assert "The model that epoch 2 of Sequential has trained is not shown" in fault
+    assert "run_probe_set() before you load weights" in fault
+
+
+def test_copies_of_a_probed_model_load_weights_without_its_probe(watched, kept):
+    training = OfState(watched)
+    broken_off(training, 1)
+    buffer = io.BytesIO()
+    torch.save(training.model, buffer)
+    buffer.seek(0)
+    for other in (copy.deepcopy(training.model), torch.load(buffer, weights_only=False)):
+        other.load_state_dict(training.best)
+        torch.testing.assert_close(other.state_dict(), dict(training.best))
+    broken_off(training, 1)
+    training.watch.remove()
+    check(kept, training.models, "2")
+    assert not any(one._load_state_dict_pre_hooks for one in training.model.modules())
 
 
 PIECES = [

@@ -184,6 +184,9 @@ class Feed(Protocol):
             None if it is not cheap.
         """
 
+    def before_load(self, call: Callable[[], None]) -> None:
+        """Call a function before the script loads a state into the model, or into a part of it."""
+
     def remove(self) -> None:
         """Stop observing."""
 

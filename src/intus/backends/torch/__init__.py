@@ -48,6 +48,7 @@ from .eval_forward import (
 )
 from .feed import TorchFeed
 from .first_call import is_compiled
+from .kept_values import keep_values
 from .loaders import random_loader
 from .order import first_batch, first_rows, is_time_first, row_contents
 from .reading import read
@@ -206,6 +207,10 @@ class TorchBackend:
     def remains(self, model: nn.Module) -> Callable[[], nn.Module] | None:
         """Return a function that returns a twin of a model after its end; None if there can be none."""
         return remains(model)
+
+    def keep_values(self, model: nn.Module) -> Callable[[nn.Module], AbstractContextManager[None]]:
+        """Copy the values of a model, and return a function that returns a context in which it has them."""
+        return keep_values(model)
 
     def unobserved(self, model: nn.Module) -> str:
         """Return a warning if a module of the model was compiled, because its calls are not observed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...core.nested import leaves
 from ..feeds import Items, Origin
 from .eval_forward import buffer_writes, fingerprint, gradients, values_by_sample, version_by_sample
+from .kept_values import attach
 from .loaders import LOADERS, is_trained
 from .order import row_contents
 from .updates import StepCounter
@@ -35,7 +36,9 @@ class TorchFeed:
         self._written = buffer_writes(model)
         self._remembered = 0, 0, 0
         self._came_before = LOADERS.came
-        self._detach = weakref.finalize(self, _all, LOADERS.attach(self._ended), self._steps.remove)
+        self._on_load: Callable[[], None] | None = None
+        self._undo = [LOADERS.attach(self._ended), self._steps.remove]
+        self._detach = weakref.finalize(self, _all, self._undo)
 
     def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
@@ -156,6 +159,12 @@ class TorchFeed:
         found = row_contents([one[:, ::step] for one, step in zip(rows, steps, strict=True)], 0)
         return None if found is None else (found, max(steps) == 1)
 
+    def before_load(self, call: Callable[[], None]) -> None:
+        """Call a function before ``load_state_dict`` writes to the model, or to a part that it has now."""
+        self._on_load = call
+        if (model := self._model()) is not None:
+            self._undo.append(attach(model, self._before_load))
+
     def remove(self) -> None:
         """Stop observing. Calling it again has no effect."""
         self._detach()
@@ -164,11 +173,15 @@ class TorchFeed:
         if self.on_step is not None:
             self.on_step()
 
+    def _before_load(self) -> None:
+        if self._on_load is not None:
+            self._on_load()
+
     def _ended(self, iteration: int) -> None:
         if self.on_end is not None:
             self.on_end(iteration)
 
 
-def _all(*functions: Callable[[], None]) -> None:
+def _all(functions: Iterable[Callable[[], None]]) -> None:
     for function in functions:
         function()

@@ -144,6 +144,8 @@ class ModelTap:
         observed = feed(model) if feed is not None else None
         if observed is not None and probe_set is not None and probe_set.every is None and together is None:
             observed.on_step = self._before_step
+        if observed is not None and probe_set is not None and together is None:
+            observed.before_load(self._before_load)
         self._order_of_call = OrderOfCall(partial(backend.order, axis=schedule.batch_axis))
         self.source = DataSource(
             observed,
@@ -240,6 +242,11 @@ class ModelTap:
     def steps(self) -> int | None:
         """The number of steps of optimizers so far; None if the script names epochs, and may name another."""
         return self.source.stepped if self.source.finds_epochs else None
+
+    @property
+    def stepped(self) -> int:
+        """The number of steps of optimizers so far, whoever names epochs; 0 if they are not known."""
+        return self.source.stepped
 
     def begin_further_epoch(self) -> bool:
         """Begin an epoch for a model that changed since this one was shown; False if the script names it."""
@@ -533,6 +540,16 @@ class ModelTap:
             return
         try:
             self._find_begun(self.source.epoch_at_step(self._epoch, self.name))
+        except Exception as error:
+            self.on_error(error)
+        self.probe_runs.forget_trained()
+
+    def _before_load(self) -> None:
+        """Keep the model that an epoch has trained, which the script is about to load other weights into."""
+        if self._replaced or self._ended or self.probe_runs.running or are_probes_disabled():
+            return
+        try:
+            self.probe_runs.keep_trained()
         except Exception as error:
             self.on_error(error)
 

@@ -91,6 +91,12 @@ _MIXED = (
     "evaluation mode, or of the nodes of a graph"
 )
 
+_NOT_KEPT = (
+    "intus: the model that epoch %s of %s has trained is not shown, because other weights were loaded into "
+    "it before the probe set ran, and it cannot be shown as it was before: %s. Call watch.run_probe_set() "
+    "before you load weights."
+)
+
 #: More calls than any training makes between two looks at the probe set.
 _MANY = 1 << 40
 
@@ -114,6 +120,21 @@ class _State(NamedTuple):
     def parameters(self) -> tuple[int, int]:
         """The numbers that change with the parameters."""
         return self.writes, self.values
+
+
+class _Trained(NamedTuple):
+    """A model as it was trained last, before other weights were loaded into it.
+
+    Attributes:
+        stepped: The number of steps of optimizers so far.
+        state: What it was.
+        as_before: A function of the model, which returns a context in which it has these values; or the
+            reason why there is none.
+    """
+
+    stepped: int
+    state: _State
+    as_before: Callable[[Any], AbstractContextManager[None]] | str
 
 
 class Host(Protocol):
@@ -147,6 +168,10 @@ class Host(Protocol):
     @property
     def steps(self) -> int | None:
         """Number of steps of optimizers so far; None if the script names epochs, and may name another."""
+
+    @property
+    def stepped(self) -> int:
+        """Number of steps of optimizers so far, whoever names epochs; 0 if they are not known."""
 
     def begin_further_epoch(self) -> bool:
         """Begin an epoch for a model that changed since this one was shown; False if the script names it."""
@@ -215,11 +240,14 @@ class ProbeSetRunner:
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
         self._writes_of = getattr(backend, "writes", lambda model: 0)
+        self._keep_values = getattr(backend, "keep_values", lambda model: "its framework does not tell")
         self._buffers_of = getattr(backend, "buffers", lambda model: 0)
         self._values_of = getattr(backend, "fingerprint", backend.version)
         #: When it ran last; before, at the start.
         self._last_state = self._state(model, 0) if probe_set is not None else _State(0, 0, 0, 0)
         self._last_steps: int | None = None  # of optimizers, when it ran last
+        self._last_stepped = 0  # the same, whoever names epochs
+        self._trained: _Trained | None = None  # that may have to be shown yet, if no step follows
         self._has_ended = False
         self._is_nothing_new_said = False
 
@@ -303,7 +331,7 @@ class ProbeSetRunner:
             only_changed: Whether other parameters are required.
         """
         model = self.model()
-        if model is None or self._set is None or self._set.every is not None:
+        if model is None or self._set is None or self._set.every is not None or self._show_trained(model):
             return
         if self._is_shown and (steps := self._host.steps) is not None and steps == self._last_steps:
             return
@@ -336,14 +364,64 @@ class ProbeSetRunner:
         model = self.model()
         if model is None or self._set is None:
             return
+        if self._trained is not None:
+            self._show_trained(model)
         state = self._state(model)
         if state == self._last_state or self._is_unplaced(state) or self._is_same(state):
             return
-        if self._set.every is not None:
+        self._count_calls()
+        self.run(state)
+
+    def _count_calls(self) -> None:
+        """Give the present model the number of the calls so far, with ``every``."""
+        if self._set is not None and self._set.every is not None:
             calls = max(self._host.step, self._step + 1)  # the script may set another number
             self._host.change_epoch(self._step, calls)
             self._step = calls
-        self.run(state)
+
+    # -- weights that are loaded after an epoch --------------------------------------------------------
+
+    def keep_trained(self) -> None:
+        """Keep a model that was trained since it was shown, for the script is about to load other weights.
+
+        Only what follows tells whether its epoch is over: weights may be exchanged for an evaluation.
+        """
+        model, stepped = self.model(), self._host.stepped
+        is_kept = self._trained is not None and self._trained.stepped == stepped
+        if model is None or self._set is None or stepped == self._last_stepped or is_kept:
+            return
+        with self._host.costs.paying_for_set():
+            state = self._state(model)
+            try:
+                self._trained = _Trained(stepped, state, self._keep_values(model))
+            except Exception as error:  # such as no memory for a copy
+                self._trained = _Trained(stepped, state, str(error))
+
+    def forget_trained(self) -> None:
+        """Let go of such a model, since the training goes on from other weights."""
+        self._trained = None
+
+    def _show_trained(self, model: Any) -> bool:
+        """Run the probe set on the model that was kept; False if there is none, or the model is it again."""
+        trained, self._trained = self._trained, None
+        if trained is None or trained.stepped != self._host.stepped or self._is_unplaced(trained.state):
+            return False
+        state = self._state(model)
+        if state[2:] == trained.state[2:]:
+            return False
+        reason = trained.as_before
+        if callable(reason):
+            self._count_calls()
+            try:
+                with reason(model):
+                    self.run(trained.state)
+                return True
+            except Exception as error:
+                reason = str(error)
+        number = self._host.epoch
+        self._host.troubles.warn_once(_NOT_KEPT, f"{number:g}", self._host.name, reason)
+        self._ran(state)
+        return True
 
     def ends(self) -> None:
         """Run the probe set before the probe is removed, also on a model that nobody trained, as epoch 0.
@@ -359,6 +437,7 @@ class ProbeSetRunner:
             if model is None or not self._is_unplaced(self._state(model)):
                 self.run()
         self.model.release()
+        self._trained = None
 
     def gives_way(self) -> None:
         """End without showing the model, which another probe will show."""
@@ -391,9 +470,16 @@ class ProbeSetRunner:
         """Run the probe set because the script asks for it; if that shows nothing, say why."""
         if self._host.is_over and self.model() is not None:
             self._host.troubles.warn_once(_REMOVED, self._host.name)
-        elif not self.run() and not self._is_nothing_new_said:
+        elif not self._run_on_request() and not self._is_nothing_new_said:
             self._is_nothing_new_said = True
             self._host.troubles.inform("probe set", _NOTHING_NEW.format(self._host.epoch))
+
+    def _run_on_request(self) -> bool:
+        """Run the probe set on the present model, and before it on one that an epoch of its own has."""
+        model = self.model()
+        if model is not None and self._host.steps is not None:  # else the script has named the present model
+            self._show_trained(model)
+        return self.run()
 
     def run(self, state: _State | None = None) -> bool:
         """Run the probe set now; if it has run in this epoch, only on a changed model, as another epoch.
@@ -423,8 +509,8 @@ class ProbeSetRunner:
             if not self._last_state.values or not self._host.begin_further_epoch():
                 self._host.troubles.warn_once(_TWICE, f"{self._last_epoch:g}")
                 return True
-        is_first, self._last_epoch = math.isnan(self._last_epoch), self._host.epoch
-        self._last_state, self._last_steps = state, self._host.steps
+        is_first = math.isnan(self._last_epoch)
+        self._ran(state)
         number = self._host.epoch if self._set.every is None else self._step
         if self._together is not None and not self._together.agree(number):
             self._host.troubles.count("together", _APART, f"{number:g}")
@@ -448,6 +534,12 @@ class ProbeSetRunner:
         if is_first:  # which builds a model that is built when it is called
             self._last_state = self._state(model, state.passes)
         return True
+
+    def _ran(self, state: _State) -> None:
+        """Register that the present epoch needs to be shown no more."""
+        self._last_epoch, self._last_state = self._host.epoch, state
+        self._last_steps, self._last_stepped = self._host.steps, self._host.stepped
+        self._trained = None
 
     def _settings_of_first(self) -> AbstractContextManager[None]:
         """Return a context with the framework's settings of the first pass, so that epochs can be compared.
