@@ -96,11 +96,22 @@ class WarningLog:
         if first:
             self._warn(text, args, "probe")
 
-    def inform(self, code: str, text: str, level: str = "info") -> None:
-        """Keep a sentence for the page, which is a fact, or a fault that the log has already."""
-        logger.info(text)
+    def inform(self, code: str, text: str, level: str = "info", *, is_logged: bool = False) -> None:
+        """Keep a sentence for the page.
+
+        Args:
+            code: What it is about.
+            text: The sentence.
+            level: "info" of a fact, which the log has for those who ask for such; "warning" of a fault or
+                doubt of what is stored, which is logged as one.
+            is_logged: Whether the log has a warning of this fault already, as of another layer.
+        """
+        if level == "warning" and not is_logged:
+            self._warn(f"intus: {text}", (), code)
+            return
+        logger.info("%s", text)
         with self._lock:
-            if level != "info":
+            if level == "warning":
                 self._faults.append(_sentence(text))
             self._news.append({"code": code, "text": _sentence(text), "level": level})
 

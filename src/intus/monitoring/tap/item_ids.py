@@ -131,7 +131,8 @@ class ItemIds:
             passes: The number of its passes.
         """
         if self._misfits:
-            self._troubles.inform("items", _MISFITS.format(f"{epoch:g}", self._misfits, passes), "warning")
+            text = _MISFITS.format(f"{epoch:g}", self._misfits, passes)
+            self._troubles.inform("items", text, "warning", is_logged=True)
             self._misfits = 0
         of_modes, self._passes = self._passes, {}
         has_labels = any(True for _ in self._patterns())

@@ -72,11 +72,12 @@ class MovedRows:
         """
         if address in self._layers:
             return
+        are_others = bool(self._layers)
         self._layers.add(address)
         if is_known:
             consequence = _OF_OTHERS if _is_by_order(tags) else _REFUSED
             text = _MOVED.format(address, self._name, f"{tags.epoch:g}", consequence)
-            self._troubles.inform("rows", text, "warning")
+            self._troubles.inform("rows", text, "warning", is_logged=are_others)
         else:
             self._unproven.append(address)
         self._withdraw(address, tags, _MOVED_NOTE if is_known else _UNPROVEN_NOTE)
@@ -84,8 +85,9 @@ class MovedRows:
     def add_others(self, address: str, tags: PassTags) -> None:
         """Register that the rows of a layer are not known to be those that the ids of the pass are for."""
         if address not in self._layers:
+            text = _OTHER_CALL.format(address, self._name)
+            self._troubles.inform("rows", text, "warning", is_logged=bool(self._layers))
             self._layers.add(address)
-            self._troubles.inform("rows", _OTHER_CALL.format(address, self._name), "warning")
             self._withdraw(address, tags, _OTHER_CALL_NOTE)
 
     def has(self, tensor: CapturedTensor) -> bool:
