@@ -76,7 +76,7 @@ class EpochsByBatch:
             self._changes.advance()
             self.begin()
             self._look_for_rows(inputs, epoch)
-            return epoch + 1 if epoch == 0 and self._feed.has_optimizer() else epoch
+            return epoch + 1 if epoch == 0 and self._changes.are_by_optimizer() else epoch
         self._calls += 1
         if not self.have_trained():
             self._came = self._feed.came()

@@ -49,6 +49,7 @@ class ModelChanges:
         self.epoch_over: float | None = None
         self.is_moved = False
         self.checked_s = 0.0
+        self._has_optimizer: bool | None = None  # before any step; None if nobody asked
         self._calls = 0  # that train the model
         self._since: tuple[int, int] = 0, 0  # steps of optimizers, and calls, when the training began
         self._looked: tuple[int, int] | None = None  # steps and calls since then when it was last looked at
@@ -75,6 +76,12 @@ class ModelChanges:
             return False
         version = self.read()
         return version != self.version if version else self._feed.stepped() > 0 or self.is_moved
+
+    def are_by_optimizer(self) -> bool:
+        """Return whether an optimizer makes them; before its first step, as it was at the first request."""
+        if self._has_optimizer is None and not self._feed.stepped():
+            self._has_optimizer = self._feed.has_optimizer()  # which takes milliseconds
+        return self._feed.stepped() > 0 or bool(self._has_optimizer)
 
     def training_begins(self) -> None:
         """Remember the parameters, with which a training that is undone begins anew."""

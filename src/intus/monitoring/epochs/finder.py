@@ -167,7 +167,7 @@ class EpochFinder:
         self._values = None if has_come and self._by_loader is not None else feed.first_values(inputs)
         if has_come or self._stepped != feed.stepped() or before is None or before != self._values:
             return False
-        return feed.stepped() > 0 or feed.has_optimizer()
+        return feed.stepped() > 0 or (self.changes.since_epoch() and self.changes.are_by_optimizer())
 
     def _is_unknown(self) -> bool:
         """Return whether no batch of a training came."""

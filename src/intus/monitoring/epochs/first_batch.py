@@ -50,7 +50,7 @@ class FirstBatch:
             return False
         if self._order(inputs) != self.digest:
             return False
-        if stepped == self._stepped and (stepped or self._feed.has_optimizer()):
+        if stepped == self._stepped and self._changes.are_by_optimizer():
             return False
         self._changes.version, self._stepped = version, stepped
         return True
