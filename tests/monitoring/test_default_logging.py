@@ -53,6 +53,7 @@ with Server(database=place, port=0) as server:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "words"),
     [
