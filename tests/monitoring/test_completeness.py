@@ -191,19 +191,24 @@ def test_layer_that_stops_to_run_makes_epochs_incomplete(page):
     assert [text[: len(start)] for text, start in zip(faults, starts, strict=True)] == starts
 
 
+def train_in_two_modes(server, run, epochs, is_deep, **options):
+    """Call a model in training and evaluation mode in each epoch, with ``second`` where ``is_deep`` says."""
+    model = Branch()
+    with probe(model, server.host, server.port, run=run, **options) as watch:
+        for watch.epoch in range(epochs):
+            for training in (True, False):
+                model.train(training).deep = is_deep(training, watch.epoch)
+                model(ROWS)
+    assert flush(server.host, server.port)
+
+
 def test_layer_that_stops_to_run_in_one_mode_is_told_with_the_mode(page):
     """Before, it was said to have sent nothing in an epoch of which it has scores.
 
     Then scores of the other mode, of which nothing is missing, were said to be incomplete.
     """
     server, _ = page
-    model = Branch()
-    with probe(model, server.host, server.port, run="stops in eval") as watch:
-        for watch.epoch in range(3):
-            for mode in (True, False):
-                model.train(mode).deep = mode or watch.epoch < 2
-                model(ROWS)
-    assert flush(server.host, server.port)
+    train_in_two_modes(server, "stops in eval", 3, lambda training, epoch: training or epoch < 2)
     with Database(page[1]) as database:
         means = database.points("stops in eval", "Branch").where(score="mean", epoch=2.0)
     layers = set(zip(means["address"].tolist(), means["mode"].tolist(), strict=True))
@@ -220,13 +225,8 @@ def test_layer_that_stops_to_run_in_one_mode_is_told_with_the_mode(page):
 def test_head_that_runs_in_training_alone_leaves_other_modes_complete(page):
     """It stops to run in the end, and evaluations, which never had it, are whole in each epoch."""
     server, _ = page
-    model = Branch()
-    with probe(model, server.host, server.port, run="head", kinds=["output", "input"]) as watch:
-        for watch.epoch in range(4):
-            for mode in (True, False):
-                model.train(mode).deep = mode and watch.epoch < 2
-                model(ROWS)
-    assert flush(server.host, server.port)
+    kinds = ["output", "input"]
+    train_in_two_modes(server, "head", 4, lambda training, epoch: training and epoch < 2, kinds=kinds)
     with Database(page[1]) as database:
         means = database.points("head", "Branch").where(score="mean")
     found = zip(means["epoch"].tolist(), means["mode"].tolist(), means["note"].tolist(), strict=True)

@@ -106,25 +106,18 @@ def train(server, batches, steps, size, **options):
     return watch, rows, outputs
 
 
-CASES = [
-    pytest.mark.parametrize("steps", [by_lbfgs, by_sam]),
-    pytest.mark.parametrize(
-        ("batches", "size"),
-        [
-            *((whole, 48), (slices, 16), (loaded, 48), (loaded, 16), (listed, 48), (listed, 16)),
-            *((read_ahead, 48), (read_ahead, 16)),
-        ],
-    ),
-]
+STEPS = pytest.mark.parametrize("steps", [by_lbfgs, by_sam])
+BATCHES = pytest.mark.parametrize(
+    ("batches", "size"),
+    [
+        *((whole, 48), (slices, 16), (loaded, 48), (loaded, 16), (listed, 48), (listed, 16)),
+        *((read_ahead, 48), (read_ahead, 16)),
+    ],
+)
 
 
-def of_every_case(test):
-    for mark in CASES:
-        test = mark(test)
-    return test
-
-
-@of_every_case
+@STEPS
+@BATCHES
 def test_all_passes_of_an_epoch_have_its_number(server, batches, size, steps):
     """Before, each pass over the only batch was an epoch, and labels were lost as of kept batches."""
     watch, rows, _ = train(server, batches, steps, size)
@@ -139,7 +132,8 @@ def test_all_passes_of_an_epoch_have_its_number(server, batches, size, steps):
     assert not any("epoch" in one for one in watch.status()["faults"])
 
 
-@of_every_case
+@STEPS
+@BATCHES
 def test_probe_set_shows_the_model_at_the_end_of_each_epoch(request, server, batches, size, steps):
     if (batches, size, steps) == (read_ahead, 16, by_lbfgs):
         request.applymarker(pytest.mark.xfail(strict=True, reason="the step counts as a call with a batch"))

@@ -65,9 +65,7 @@ class DataSource:
             epochs = EpochFinder(feed, order, self._log, on_epoch_over)
             self._observed = _Observed(feed, PassData(feed, troubles), epochs)
         self._came = 0  # batches that had come at the last call or step of any kind
-        self._loop: Origin | None = (
-            None  # that of the epoch before the last call or step, if epochs are found
-        )
+        self._loop: Origin | None = None  # that of the loop before the last call or step, if it is found
         self._evaluated: int | None = None  # the iteration whose batch the last call in evaluation had
         self._resumed: float | None = None  # the epoch inside of which the training was resumed
         self._part = ""  # says which epoch is a part
