@@ -593,6 +593,28 @@ class Graph:
             used.setdefault(row, []).append(param)
         return used
 
+    @cached_property
+    def untold_calls(self) -> dict[str, int]:
+        """The most calls that there may be of each module whose calls a file does not tell, by address."""
+        return dict(self.facts.get("untold_calls", {}))
+
+    @cached_property
+    def _state_users(self) -> dict[str, list[int]]:
+        """The rows of the operations that use each parameter and read each buffer, by its address."""
+        users: dict[str, list[int]] = {}
+        for row, param in self.op_params.tolist():
+            users.setdefault(self.params[param].address, []).append(row)
+        for row in self.rows_of(BUFFER):
+            users.setdefault(self.state_address(row), []).extend(self.children(row))
+        return users
+
+    def state_uses(self, module: int) -> list[list[int]]:
+        """Return the rows that use each parameter and buffer of a module's own, of those that are used."""
+        info = self.modules[module]
+        own = [self.params[number].address for number in info.params]
+        own += [self.buffers[number].address for number in info.buffers]
+        return [self._state_users[address] for address in own if address in self._state_users]
+
     # -- lookup --------------------------------------------------------------------------------------
 
     @cached_property

@@ -85,7 +85,11 @@ def match(graph: Graph, text: str) -> Match:
         found = (main_rows(graph, name) if units else graph.rows(name) or () for name in names)
         rows = sorted({row for part in found for row in part})
         return Match(names, rows, [], units)
-    if place in (idle := _never_called(graph)) or (pattern and any(matches(place, one) for one in idle)):
+    idle = _never_called(graph)
+    absent = {one for one in idle if one == place or (pattern and matches(place, one))}
+    name = "" if pattern else Address.parse(place).name
+    check_told(graph, {name, *absent})
+    if absent:
         inside = [one for one in graph.facts.get("inside_operations", ()) if _is_named(graph, one, place)]
         if inside:
             raise AddressError(
@@ -93,7 +97,7 @@ def match(graph: Graph, text: str) -> Match:
                 "as a whole: its outputs are not in the trace."
             )
         raise AddressError(did_not_run(place))
-    if not pattern and Address.parse(place).name in graph.facts.get("untold_calls", {}):
+    if name in graph.untold_calls:
         raise AddressError(
             f"{graph.model} has no {place!r}: the file does not tell calls in a row of that module apart. "
             "Without the number, the address means all of them."
@@ -115,6 +119,24 @@ def match(graph: Graph, text: str) -> Match:
         )
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
+
+
+def check_told(graph: Graph, addresses: Iterable[str]) -> None:
+    """Raise AddressError if one of some modules may have been called, but the file does not state where.
+
+    Args:
+        graph: The graph.
+        addresses: The addresses of modules, among other names.
+    """
+    called = set(graph.calls.module.tolist())
+    for number, module in enumerate(graph.modules):
+        if number not in called and module.address in graph.untold_calls and module.address in addresses:
+            rows = sorted({row for uses in graph.state_uses(number) for row in uses})
+            raise AddressError(
+                f"The output of {module.address!r} is not known, because {graph.model} does not state which "
+                f"operations are its own. Its parameters are used in {_listed(graph, rows)}. Write the label "
+                "of the tensor that you mean."
+            )
 
 
 def _is_named(graph: Graph, address: str, name: str) -> bool:
@@ -159,13 +181,18 @@ def check_outputs_known(graph: Graph, calls: Iterable[int]) -> None:
     for call in calls:
         if call in graph.unknown_outputs:
             rows = graph.call_outputs[call]
-            shown = [f"{graph.label(row)!r} ({_dimensions(graph, row)})" for row in rows[:_MOST]]
-            more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
             raise AddressError(
                 f"The output of {graph.call_address(call)!r} is not known, because {graph.model} does not "
-                f"state what modules return. What it may have returned: {', '.join(shown)}{more}. Write the "
+                f"state what modules return. What it may have returned: {_listed(graph, rows)}. Write the "
                 "label of the tensor that you mean."
             )
+
+
+def _listed(graph: Graph, rows: Sequence[int]) -> str:
+    """Return the labels and shapes of the first of some rows."""
+    shown = [f"{graph.label(row)!r} ({_dimensions(graph, row)})" for row in rows[:_MOST]]
+    more = f" and {len(rows) - _MOST} more" if len(rows) > _MOST else ""
+    return f"{', '.join(shown)}{more}"
 
 
 def _dimensions(graph: Graph, row: int) -> str:

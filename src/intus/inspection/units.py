@@ -277,7 +277,7 @@ def _places(graph: Graph, layer: str, optional: bool) -> list[tuple[str, int, bo
     try:
         found = match(graph, layer)
     except AddressError:
-        if layer in {module.address for module in graph.modules}:
+        if layer in {module.address for module in graph.modules} and layer not in graph.untold_calls:
             if optional:
                 return [(layer, -1, False)]
             sentence = did_not_run(layer, "for the first record")

@@ -310,3 +310,74 @@ def test_node_without_a_module_is_where_what_it_reads_and_what_reads_it_are(tmp_
     assert [op.module for op in found] == [op.module for op in whole]
     for address in ("a", "b"):
         np.testing.assert_array_equal(found[address].value, whole[address].value)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return torch.relu(x + self.bn(self.conv(x)))
+
+
+IMAGES, ROWS = torch.ones(2, 3, 8, 8), torch.ones(2, 4)
+#: Layers with the norms that an exporter may fold into them, and their inputs.
+NORMS = {
+    "conv": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), IMAGES),
+    "conv without bias": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
+        IMAGES,
+    ),
+    "linear": (lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()), ROWS),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)), IMAGES),
+    "alone": (lambda: nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()), IMAGES),
+    "before": (lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3)), IMAGES),
+    "residual": (lambda: nn.Sequential(Residual(), Residual()), IMAGES),
+    "depthwise": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 3, 3, groups=3), nn.BatchNorm2d(3), nn.Conv2d(3, 6, 1), nn.BatchNorm2d(6)
+        ),
+        IMAGES,
+    ),
+}
+
+
+@EXPORTERS
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("name", NORMS)
+def test_layers_with_a_folded_norm_are_not_said_to_be_called_never(name, optimize, dynamo, tmp_path):
+    torch.manual_seed(0)
+    make, x = NORMS[name]
+    net = make().eval()
+    facts = {"optimize": optimize} if dynamo else {"do_constant_folding": optimize}
+    export(net, (x,), tmp_path / "net.onnx", dynamo, **facts)
+    found, calls = intus.read(tmp_path / "net.onnx", x), hooked(net, x)
+    assert len(calls.keys() & found.modules.keys()) >= 2
+    for address in calls.keys() & found.modules.keys():
+        module = found.modules[address]
+        assert module.num_calls <= len(calls[address]) <= module.most_calls, address
+        if module.num_calls:
+            continue
+        assert "called 0 to 1 times" in repr(module)
+        assert "the file does not state which operations are its own" in str(module)
+        assert f"{address!r}" in found.summary()
+        for refused in (lambda one=address: found[one], lambda one=module: one.value):
+            with pytest.raises(AddressError, match=r"parameters are used in '(conv|gemm)"):
+                refused()
+        with pytest.raises(AddressError, match="does not state which operations are its own"):
+            found[f"{address}:1"]
+
+
+def test_a_module_whose_parameters_nothing_reads_is_called_never(tmp_path):
+    """The file has a weight that no operation reads, which so is no module's that runs."""
+    net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 4)).eval()
+    export(net, (ROWS,), tmp_path / "net.onnx", True)
+    file = onnx.load(tmp_path / "net.onnx")
+    last = file.graph.node[-1]
+    file.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info(last.input[0], 1, [2, 5]))
+    file.graph.node.remove(last)
+    onnx.save(file, tmp_path / "cut.onnx")
+    module = intus.read(tmp_path / "cut.onnx").modules["1"]
+    assert (module.num_calls, module.most_calls) == (0, 0)
+    assert "never called" in repr(module)

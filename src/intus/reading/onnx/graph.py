@@ -14,7 +14,7 @@ from ...core.graph import CREATED, Graph
 from .inlining import Inlined, nested
 from .loading import array_of
 from .naming import address_of, argument, argument_names, array_text, attribute_text, dtype_of, type_of
-from .scopes import model_class
+from .scopes import model_class, states_module
 from .shapes import inferred
 from .signature import made_constants, setting_constants, targets
 from .untold import with_untold
@@ -22,6 +22,8 @@ from .untold import with_untold
 #: Constants of at most so many numbers are written into the settings of the operations that take them.
 _FEW = 16
 _REWRITTEN = "pkg.onnxscript.rewriter.rule_name"
+#: Rules that rewrite one operation, whatever ran before and after it, begin with this.
+_ALONE = "RemoveOptionalBias"
 
 _Known = tuple[Sequence[int], str]
 
@@ -60,6 +62,7 @@ class _Rows:
         self._same: dict[str, str] = {}  # of tensors that are an initializer under another name
         self._declared: set[str] = set()
         self._arguments: dict[str, tuple[str, ...]] = {}
+        self._unsure: list[int] = []  # rows that an optimizer may have merged with those of another module
 
     def model(self) -> None:
         """Add everything."""
@@ -87,7 +90,7 @@ class _Rows:
             if address and address not in modules and name in self._weights:
                 self._builder.module(address)
         graph, rows = self._builder.graph({**facts, "arguments": self._arguments})
-        graph = with_untold(graph, self._told)
+        graph = with_untold(graph, self._told, rows[self._unsure].tolist())
         names = [*((row, name) for name, row in self._rows.items()), *self._outputs]
         return graph, {int(rows[row]): name for row, name in names}
 
@@ -199,6 +202,7 @@ class _Rows:
                     parents.append((row, arg))
         if rule := next((one.value for one in node.metadata_props if one.key == _REWRITTEN), ""):
             settings.append(f"rewritten={rule!r}")
+        is_merged = bool(rule) and not all(one.startswith(_ALONE) for one in rule.split(", "))
         is_folded = node.op_type.startswith("Conv") and any(name.startswith("onnx::Conv") for name in params)
         if is_folded:
             settings.append("weights='computed at export'")  # a BatchNorm after it was folded into them
@@ -231,6 +235,8 @@ class _Rows:
             )
             if is_folded:
                 self._builder.merged(self._rows[name])
+            if is_merged or not states_module(node):
+                self._unsure.append(self._rows[name])
 
     def _add_graph(self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: tuple[Scope, ...]) -> None:
         """Add a graph inside an operation, once however often it runs."""

@@ -35,6 +35,11 @@ def model_class(nodes: Collection[onnx.NodeProto]) -> str:
     return ""
 
 
+def states_module(node: onnx.NodeProto) -> bool:
+    """Return whether the metadata of a node has the module that it ran in."""
+    return bool(_stated(node))
+
+
 class Scopes:
     """The module calls that nodes state to have run in.
 

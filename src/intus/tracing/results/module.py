@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import AddressError, did_not_run, did_you_mean
 from ...core.graph import BUFFER, OP, Graph, ModuleInfo, Param, Source, elements, size_in_bytes
-from ...core.selection import check_outputs_known
+from ...core.selection import check_outputs_known, check_told
 from ...viewing.repr_text import html, text
 from ..capture.saving.stored import Value
 from .text import module_card, times_called
@@ -147,13 +147,17 @@ class Module(_Handle):
 
     @property
     def num_calls(self) -> int:
-        """The number of its calls; of a file that does not tell calls in a row apart, see ``most_calls``."""
+        """The number of its calls; of a file that does not tell all of them, see ``most_calls``."""
         return len(self._trace._facts.module_calls[self.number])
 
     @property
     def most_calls(self) -> int:
-        """The most calls of it that there may be, if a file does not tell calls in a row apart."""
-        return int(self._graph.facts.get("untold_calls", {}).get(self.address, self.num_calls))
+        """The most calls of it that there may be, if a file does not tell them.
+
+        That is so of calls in a row, and of a module whose operation an optimizer has merged with that of
+        another, as a convolution into which a BatchNorm is folded.
+        """
+        return self._graph.untold_calls.get(self.address, self.num_calls)
 
     @property
     def ops(self) -> list[Op]:
@@ -182,6 +186,7 @@ class Module(_Handle):
         """
         if not self.outputs:
             if not self.num_calls:
+                check_told(self._graph, [self.address])
                 raise AddressError(did_not_run(self.address))
             raise AddressError(f"The module {self.address!r} has no value: it returned no tensor.")
         check_outputs_known(self._graph, [call.number for call in self.calls if call.outputs][:1])
@@ -205,7 +210,7 @@ class Module(_Handle):
 
     def __repr__(self) -> str:
         name = self.address or "the model"
-        called = f"called {times_called(self)}" if self.num_calls else "never called"
+        called = f"called {times_called(self)}" if self.most_calls else "never called"
         held = "?" if self.num_params is None else f"{self.num_params:,}"
         return f"<Module {name}: {self.type}({self.args}), {held} parameters, {called}>"
 

@@ -53,6 +53,9 @@ def op_card(op: Op) -> Card:
     )
 
 
+_IN_A_ROW, _NOWHERE = "tell calls in a row apart", "state which operations are its own"
+
+
 def times_called(module: Module) -> str:
     """Return how often a module was called, as far as that is known."""
     least, most = module.num_calls, module.most_calls
@@ -68,7 +71,7 @@ def module_card(module: Module) -> Card:
     held = "?" if number is None or nbytes is None else f"{number:,} ({size(nbytes)}){frozen}"
     calls = times_called(module)
     if module.most_calls > module.num_calls:
-        calls += ": the file does not tell calls in a row apart"
+        calls += f": the file does not {_IN_A_ROW if module.num_calls else _NOWHERE}"
     cost = [duration(module.seconds * 1e9)] if module.seconds else []
     cost += [f"{count(module.flops)} FLOPs"] if module.flops else []
     inputs = [op for call in module.calls for op in call.inputs]
