@@ -134,9 +134,7 @@ def test_all_passes_of_an_epoch_have_its_number(server, batches, size, steps):
 
 @STEPS
 @BATCHES
-def test_probe_set_shows_the_model_at_the_end_of_each_epoch(request, server, batches, size, steps):
-    if (batches, size, steps) == (read_ahead, 16, by_lbfgs):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the step counts as a call with a batch"))
+def test_probe_set_shows_the_model_at_the_end_of_each_epoch(server, batches, size, steps):
     watch, _, outputs = train(server, batches, steps, size, probe_set=(ROWS, {"label": np.arange(48) % 2}))
     found = [one for one in server.records() if one.address == "0" and one.kind == "output"]
     assert [one.epoch for one in found] == list(range(EPOCHS + 1))
