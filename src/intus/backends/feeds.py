@@ -149,6 +149,9 @@ class Feed(Protocol):
     def stepped(self) -> int:
         """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
 
+    def stepped_by(self) -> int:
+        """Return a number of the optimizer that made the last step; 0 if that is not known."""
+
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""
 
