@@ -157,7 +157,7 @@ def test_optimizers_that_step_in_turns_on_one_batch_leave_a_doubt(server, batche
                     F.cross_entropy(model(rows), labels).backward()
                     one.step()
     said = watch.status()
-    assert (watch.epoch == EPOCHS) == (batches is loaded or batches in (listed, read_ahead) and size < 48)
+    assert (watch.epoch == EPOCHS) == (batches is loaded or (batches in (listed, read_ahead) and size < 48))
     if watch.epoch != EPOCHS:
         assert any("in turns" in one or "are no epochs" in one for one in said["faults"]), said
 
