@@ -89,8 +89,15 @@ def uncollected():
     gc.enable()
 
 
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("how", OPTIONS)
+#: Each option with one of the models in turn; the others are long.
+PAIRS = [
+    pytest.param(kind, how, marks=() if at % len(MODELS) == number else pytest.mark.long)
+    for at, how in enumerate(OPTIONS)
+    for number, kind in enumerate(MODELS)
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), PAIRS)
 def test_dropped_model_is_freed_and_nothing_stays_attached(uncollected, unused_port, kind, how):
     """Before, DataLoaders and optimizers were observed until the collector ran, or for ever."""
     for ends, epochs in product(["model and probe", "model", "probe before"], [0, 1]):

@@ -135,7 +135,7 @@ def test_last_state_of_a_model_that_dies_is_shown_and_its_memory_let_go(
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("ends", ["remove", "flush"])
+@pytest.mark.parametrize("ends", ["remove", pytest.param("flush", marks=pytest.mark.long)])
 def test_model_that_refers_to_itself_is_shown_at_the_end(watched, unsent, how, ends):
     """It lives until the garbage collector finds it, which a probe that is removed does not hinder."""
     unsent.clear()

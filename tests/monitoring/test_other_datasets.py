@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 
 import numpy as np
 import pytest
@@ -95,6 +96,53 @@ def test_look_at_a_batch_before_the_training_has_no_labels(server, mode, data, s
     assert flush(HOST, server.port)
     check([one for one in server.records() if one.address == "0"], known={(1, "train"), (2, "train")})
     assert "found from the sampler" in watch.status()["items"]
+
+
+def joined(batches):
+    first, second = next(batches)[0], next(batches)[0]
+    return torch.cat([first, second])
+
+
+def permuted(batches):
+    return next(batches)[0].flip(0)
+
+
+def part(batches):
+    return next(batches)[0][:8]
+
+
+@pytest.mark.parametrize("look", [joined, permuted, part])
+@pytest.mark.parametrize("is_early", [True, False], ids=["optimizer first", "look first"])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_look_at_rows_of_batches_before_the_training_keeps_no_labels(server, shuffle, mode, is_early, look):
+    """Before, its rows had the labels in their order of arrival, also after the ids were found."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
+    own = DataLoader(TensorDataset(ROWS, LABELS), 16, shuffle)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4) if is_early else None
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        model.train(mode == "train")
+        with torch.no_grad():
+            model(look(iter(own)))
+        model.train()
+        optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1e-4)
+        for _ in range(2):
+            for x, y in own:
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    assert flush(HOST, server.port)
+    records = [one for one in server.records() if one.address == "0"]
+    trained = [one for one in records if one.epoch > 0]
+    check(trained, known={(1, "train"), (2, "train")})
+    (looked,) = (one for one in records if one.epoch == 0)
+    if looked.items is not None:
+        assert (looked.items < 0).all()
+        return
+    (doubt,) = (json.loads(body) for path, body in server.got if path == "/doubts")
+    assert (doubt["withdraw"], doubt["until"], doubt["modes"]) == (True, 0, [mode])
+    assert any("by order of arrival" in one for one in watch.status()["faults"])
 
 
 @pytest.mark.parametrize("count", [48, 32], ids=["as-long", "shorter"])

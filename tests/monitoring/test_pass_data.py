@@ -304,19 +304,27 @@ def test_rows_of_no_loader_are_not_taken_for_those_of_the_newest_loader(notes):
     assert watch.status()["faults"] == []
 
 
-def test_stored_scores_of_two_datasets_say_so(tmp_path):
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Run a server for all tests, and return it with the path of its database."""
+    path = tmp_path_factory.mktemp("stored") / "runs.db"
+    with Server(database=path, port=0) as server:
+        yield server, path
+
+
+def test_stored_scores_of_two_datasets_say_so(stored):
+    server, path = stored
     a, b = PAIRS["datasets"]
     model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with Server(database=tmp_path / "x.db", port=0) as server:
-        intus.register_targets(HOST, server.port, name="digit", targets=LABELS)
-        with probe(model, HOST, server.port, run="r", structure=False, block=True):
-            for (x, y), (z, _) in batches(a, b):
-                optimizer.zero_grad()
-                (F.cross_entropy(model(x), y) + model(z).square().mean()).backward()
-                optimizer.step()
-        assert flush(HOST, server.port)
-    table = intus.runs(str(tmp_path / "x.db"))["r"].scores()
+    intus.register_targets(HOST, server.port, name="digit", targets=LABELS)
+    with probe(model, HOST, server.port, run="two datasets", structure=False, block=True):
+        for (x, y), (z, _) in batches(a, b):
+            optimizer.zero_grad()
+            (F.cross_entropy(model(x), y) + model(z).square().mean()).backward()
+            optimizer.step()
+    assert flush(HOST, server.port)
+    table = intus.runs(str(path))["two datasets"].scores()
     assert set(table.target) == {""}
     assert table[table.address == "0"].note.str.contains("rows of the DataLoader").all()
 
@@ -330,9 +338,10 @@ STOPS = {
 
 @pytest.mark.parametrize("script", [True, False], ids=["epochs named", "found"])
 @pytest.mark.parametrize("how", list(STOPS))
-def test_scores_of_an_epoch_inside_of_which_the_training_stops_say_so(tmp_path, how, script):
+def test_scores_of_an_epoch_inside_of_which_the_training_stops_say_so(request, stored, how, script):
     """Before, nothing said it, unless the epoch had less than half of the rows of another."""
     stops, parts = STOPS[how]
+    server, path = stored
     model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     validation = loader(TensorDataset(OTHERS, LABELS))
@@ -351,12 +360,11 @@ def test_scores_of_an_epoch_inside_of_which_the_training_stops_say_so(tmp_path, 
             if stops(epoch, number):
                 return
 
-    with Server(database=tmp_path / "x.db", port=0) as server:
-        intus.register_targets(HOST, server.port, name="digit", targets=LABELS)
-        with probe(model, HOST, server.port, run="r", structure=False, block=True) as watch:
-            train(watch)
-        assert flush(HOST, server.port)
-    table = intus.runs(str(tmp_path / "x.db"))["r"].scores()
+    intus.register_targets(HOST, server.port, name="digit", targets=LABELS)
+    with probe(model, HOST, server.port, run=request.node.name, structure=False, block=True) as watch:
+        train(watch)
+    assert flush(HOST, server.port)
+    table = intus.runs(str(path))[request.node.name].scores()
     marks = table.note.str.contains("a part of the epoch: the training stopped inside of it")
     is_part = table.epoch.isin(parts) & (table["mode"] == "train")
     assert (marks == is_part).all()
@@ -369,11 +377,14 @@ AFTER = ["the next epoch", "the epochs again", "fewer epochs again"]
 @pytest.mark.parametrize("script", [True, False], ids=["epochs named", "found"])
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_scores_of_an_epoch_that_is_broken_off_and_followed_by_others_say_so(tmp_path, at, after, script):
+def test_scores_of_an_epoch_that_is_broken_off_and_followed_by_others_say_so(
+    request, stored, at, after, script
+):
     """Before, nothing said it, unless it was the last: as of a notebook's cell that is stopped and run again.
 
     The numbers of rows that the scores are of are the judge.
     """
+    server, path = stored
     model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 
@@ -388,14 +399,13 @@ def test_scores_of_an_epoch_that_is_broken_off_and_followed_by_others_say_so(tmp
                 if (epoch, number) == (stop, 1):
                     raise KeyboardInterrupt
 
-    with Server(database=tmp_path / "x.db", port=0) as server:
-        with probe(model, HOST, server.port, run="r", structure=False, block=True) as watch:
-            with pytest.raises(KeyboardInterrupt):
-                train(watch, [1, 2, 3], at)
-            next_epochs = {AFTER[0]: range(at + 1, at + 3), AFTER[1]: [1, 2, 3], AFTER[2]: [1, 2]}
-            train(watch, next_epochs[after], None)
-        assert flush(HOST, server.port)
-    table = intus.runs(str(tmp_path / "x.db"))["r"].scores(score="mean")
+    with probe(model, HOST, server.port, run=request.node.name, structure=False, block=True) as watch:
+        with pytest.raises(KeyboardInterrupt):
+            train(watch, [1, 2, 3], at)
+        next_epochs = {AFTER[0]: range(at + 1, at + 3), AFTER[1]: [1, 2, 3], AFTER[2]: [1, 2]}
+        train(watch, next_epochs[after], None)
+    assert flush(HOST, server.port)
+    table = intus.runs(str(path))[request.node.name].scores(score="mean")
     table = table[table.address == "0"]
     marks = table.note.str.contains("a part of the epoch: the training stopped inside of it")
     assert (marks == (table.n == 32)).all()

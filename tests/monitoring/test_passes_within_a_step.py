@@ -134,12 +134,45 @@ def test_all_passes_of_an_epoch_have_its_number(server, batches, size, steps):
 
 @STEPS
 @BATCHES
-def test_probe_set_shows_the_model_at_the_end_of_each_epoch(request, server, batches, size, steps):
-    if (batches, size, steps) == (read_ahead, 16, by_lbfgs):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the step counts as a call with a batch"))
+def test_probe_set_shows_the_model_at_the_end_of_each_epoch(server, batches, size, steps):
     watch, _, outputs = train(server, batches, steps, size, probe_set=(ROWS, {"label": np.arange(48) % 2}))
     found = [one for one in server.records() if one.address == "0" and one.kind == "output"]
     assert [one.epoch for one in found] == list(range(EPOCHS + 1))
     for one, expected in zip(found, outputs, strict=True):
         np.testing.assert_allclose(one.array, expected, atol=1e-5)
     assert not any("epoch" in one for one in watch.status()["faults"])
+
+
+@BATCHES
+def test_optimizers_that_step_in_turns_on_one_batch_leave_a_doubt(server, batches, size):
+    """Before, each of them had an epoch of its own, and nothing said that these may be one."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(EPOCHS):
+            for rows, labels in batches(size):
+                for one in optimizers:
+                    model.zero_grad()
+                    F.cross_entropy(model(rows), labels).backward()
+                    one.step()
+    said = watch.status()
+    assert (watch.epoch == EPOCHS) == (batches is loaded or (batches in (listed, read_ahead) and size < 48))
+    if watch.epoch != EPOCHS:
+        assert any("in turns" in one or "are no epochs" in one for one in said["faults"]), said
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["made anew", "kept"])
+def test_epochs_of_one_batch_whose_optimizer_is_replaced_are_not_in_doubt(server, each):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    with probe(model, HOST, server.port, structure=False, block=True) as watch:
+        for _ in range(6):
+            if each:
+                optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            model.zero_grad()
+            F.cross_entropy(model(ROWS), DATA.tensors[1]).backward()
+            optimizer.step()
+    assert watch.epoch == 6
+    assert watch.status()["faults"] == []

@@ -99,38 +99,45 @@ def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp
         assert "probed anew" in caplog.text
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Run a server for all tests whose runs have names of their own."""
+    with Server(database=tmp_path_factory.mktemp("same") / "runs.db", port=0) as server:
+        yield server
+
+
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_cell_with_a_probe_that_is_run_again_before_the_training_counts_once(tmp_path, times, own, named):
+def test_cell_with_a_probe_that_is_run_again_before_the_training_counts_once(server, times, own, named):
     """Before, each probe recorded the rows, in epochs of its own."""
     model, data = Planted(), TensorDataset(torch.ones(ROWS, 1), torch.arange(ROWS) % 2)
     nn.init.constant_(model.layer.weight, 5.0)
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     given = {} if own else {"probe_set": (data.tensors[0], {"label": data.tensors[1].numpy()})}
-    with Server(database=tmp_path / "runs.db", port=0) as server:
-        for _ in range(times):
-            watch = probe(
-                model,
-                server.host,
-                server.port,
-                run="r",
-                name="Sequential",
-                budget=math.inf,
-                statistics=False,
-                **given,
-            )
-        for epoch in (1, 2):
-            if named:
-                watch.epoch = epoch
-            for rows, _ in DataLoader(data, ROWS, shuffle=True):
-                optimizer.zero_grad()
-                model(rows).mean().backward()  # the weight falls by 1 in each step
-                optimizer.step()
-        watch.remove()
-        assert flush(server.host, server.port)
-        found = points(server, "r", score="mean", address="layer")
-        assert {one["level"] for one in read(server, "api/notices?run=r")["notices"]} <= {"info"}
+    run = f"{times}-{own}-{named}"
+    for _ in range(times):
+        watch = probe(
+            model,
+            server.host,
+            server.port,
+            run=run,
+            name="Sequential",
+            budget=math.inf,
+            statistics=False,
+            **given,
+        )
+    for epoch in (1, 2):
+        if named:
+            watch.epoch = epoch
+        for rows, _ in DataLoader(data, ROWS, shuffle=True):
+            optimizer.zero_grad()
+            model(rows).mean().backward()  # the weight falls by 1 in each step
+            optimizer.step()
+    watch.remove()
+    assert flush(server.host, server.port)
+    found = points(server, run, score="mean", address="layer")
+    assert {one["level"] for one in read(server, f"api/notices?run={run}")["notices"]} <= {"info"}
     expected = {1: 5, 2: 4} if own else {0: 5, 1: 4, 2: 3}
     assert dict(zip(found["epoch"], found["value"], strict=True)) == pytest.approx(expected)
     assert found["n"] == [ROWS] * len(expected)

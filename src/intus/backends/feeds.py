@@ -49,7 +49,7 @@ class Items(NamedTuple):
         name: The loader in words.
         ids: The ids of the rows in the dataset, shape (rows,); None if unknown.
         reason: Why they are unknown; "" if they are known.
-        is_reordered: Whether the rows may be in another order than that of their loader.
+        is_reordered: Whether the rows are known to be in another order than that of the dataset.
         tensors: The numbers of the batch's tensors that the call has, in the order of its arguments.
         contents: The hashes of the rows as the loader gave them, uint64 of shape (rows,); None if unknown.
         form: A number of the form of the rows; those of another form have other hashes.
@@ -148,6 +148,9 @@ class Feed(Protocol):
 
     def stepped(self) -> int:
         """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
+
+    def stepped_by(self) -> int:
+        """Return a number of the optimizer that made the last step; 0 if that is not known."""
 
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""

@@ -44,7 +44,7 @@ class DataSource:
         order: Returns a hash of the data in a call's arguments, or something else if there is none.
         troubles: Gets the sentences for the page.
         on_epoch_over: Called when an epoch is over, if that is known before the next one begins.
-        on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows that had ids in these modes were
+        on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows with labels in these modes were
             perhaps other items, or with ``withdraw`` were not those of the labels.
         on_other_inputs: Called if items have other inputs than before.
     """

@@ -40,6 +40,11 @@ _NOT_TRAINED_ON = (
     "Labels are for the rows of {}, which train the model. Before, it was called with rows of {}, and these "
     "were taken to be the rows of the labels. Scores with labels of that time are withdrawn."
 )
+_ARRIVED = (
+    "Scores with labels of rows that came before the training are withdrawn: labels were matched to these "
+    "rows by order of arrival, and are for the rows of {}, by its sampler."
+)
+_NOT_BY_ORDER = "withdrawn: matched by order of arrival, and labels are for the rows of {} by its sampler"
 _NOT_OF_LABELS = "withdrawn: labels are for the rows of {}, and these were rows of {}"
 _ANEW = (
     "Rows of {} have no labels: its dataset was made anew, and is not known to hold the rows of the first, "
@@ -73,7 +78,7 @@ class ItemFinder:
     Args:
         feed: What gives the batches; None if the framework does not tell.
         troubles: Gets the sentences for the page.
-        on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows that had ids in these modes were
+        on_doubt: Called as ``on_doubt(note, modes, withdraw)`` if rows with labels in these modes were
             perhaps other items, or with ``withdraw`` were not those of the labels.
         on_other_inputs: Called if items have other inputs than before.
 
@@ -101,6 +106,7 @@ class ItemFinder:
         self._is_of_evaluation = False  # whether it is of a model without an optimizer, called before any
         self._is_certain = False  # whether a batch of the training was found among those of the dataset
         self._named_modes: dict[str, None] = {}  # the modes of calls whose rows have ids
+        self._ordered_modes: dict[str, None] = {}  # those whose rows are known by their order alone
         self._tensors: tuple[int, ...] = ()  # of a batch, that the first call with ids had
         self._contents = Contents()
         self._is_reordered = False  # the dataset gave an item for another
@@ -148,9 +154,9 @@ class ItemFinder:
         if found is None:
             return None
         if self._dataset is None:
-            if found.ids is not None:
-                self.is_refused = True  # it is not known yet of which dataset labels are for the rows
-            elif training:
+            # it is not known yet of which dataset labels are for the rows
+            self.is_refused = found.ids is not None or found.is_reordered or not training
+            if training and found.ids is None:
                 log.state(_BY_ORDER.format(found.name, found.reason))
             return None
         if training and found.ids is not None and not self._is_certain:
@@ -173,6 +179,7 @@ class ItemFinder:
         """Register what is known of the rows of a call, and return their ids."""
         if found.ids is None:
             self._log.found(_BY_ORDER.format(found.name, found.reason))
+            self._ordered_modes[mode] = None
         else:
             self._log.found(_BY_SAMPLER.format(found.name, found.rows_of))
             self._named_modes[mode] = None
@@ -186,6 +193,9 @@ class ItemFinder:
             self._on_doubt(_NOT_OF_LABELS.format(found.name, self._name), self._named_modes, True)
             self._named_modes = {}
             self._log.warn(_NOT_TRAINED_ON.format(found.name, self._name))
+        if self._ordered_modes:
+            self._on_doubt(_NOT_BY_ORDER.format(found.name), self._ordered_modes, True)
+            self._log.warn(_ARRIVED.format(found.name))
         self._dataset, self._name, self._is_certain = found.dataset, found.name, True
 
     def _say_other(self, feed: Feed, name: str, mode: str, *, training: bool) -> None:

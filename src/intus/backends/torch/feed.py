@@ -98,6 +98,10 @@ class TorchFeed:
         """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
         return self._steps.done
 
+    def stepped_by(self) -> int:
+        """Return a number of the optimizer that made the last step; 0 if that is not known."""
+        return self._steps.by()
+
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""
         return LOADERS.came

@@ -88,6 +88,7 @@ class _Iteration:
         length: How many batches it gives; infinity if that is not known.
         reason: Why the rows of its batches cannot be identified; "" if they can.
         is_mixed: Whether its rows come in another order than that of the dataset, each time perhaps the same.
+        is_drawn: Whether its sampler draws them at random.
         subsets: The indices of the subsets, the outermost first.
         rows_of: The dataset inside of them in words.
         indices: What the sampler gave for the batches that have not come.
@@ -103,6 +104,7 @@ class _Iteration:
         began: The number of its first batch among all, as far as observed.
         was_under_way: Whether it had begun before it was observed.
         drawn_from: The number of its subset, or of a sampler of indices, or of its dataset.
+        stood_for: The number of the batch for whose call a step of an optimizer was counted.
     """
 
     number: int
@@ -128,6 +130,8 @@ class _Iteration:
     began: int = 0
     was_under_way: bool = False
     drawn_from: int = 0
+    stood_for: int = 0
+    is_drawn: bool = False
 
 
 @dataclass(eq=False)
@@ -260,7 +264,7 @@ class LoaderObserver:
         iteration that is known to train the model. Of another one, the values of a few calls are compared.
 
         Args:
-            inputs: The arguments of the call.
+            inputs: The arguments of the call; empty for a step of an optimizer that stands for one.
             trained: The iterations that are known to train the model.
             guesses: Whether a batch of another iteration is taken if it is under way, or is like one that was
                 read into a list: it came after the last call, and others were recognized.
@@ -270,6 +274,8 @@ class LoaderObserver:
         if not recent:
             return None
         of = recent[-1].iteration
+        if of.stood_for == self.came and inputs:  # the call follows within the step, as in a closure
+            of.calls, of.stood_for = of.calls - 1, 0
         # the usual case, for which nothing is compared: this runs before each step of a training
         is_trained = of.number in trained
         is_usual = is_trained and of.calls + 1 >= of.batches and self.came != since
@@ -289,6 +295,8 @@ class LoaderObserver:
             ):
                 return None
         of.calls += 1
+        if not inputs:
+            of.stood_for = self.came
         return _origin(of)
 
     def _is_listed(self, inputs: Any, trained: Collection[int], since: int) -> bool:
@@ -358,7 +366,9 @@ class LoaderObserver:
             if recent[-1].number <= since and not self.is_open(of.number):
                 return None
             reason = of.reason if of.is_mixed else _CHANGED.format(len(recent))
-            return Items(of.number, of.dataset, of.name, None, reason, of.is_mixed)
+            # of an iteration under way, ``random_loader`` tells it
+            is_drawn = of.is_drawn and not self.is_open(of.number)
+            return Items(of.number, of.dataset, of.name, None, reason, of.is_mixed or is_drawn)
         tensors = _numbers(batch, inputs)
         given, is_written = [batch.tensors[one] for one in tensors], _is_written(batch, inputs)
         proven = [] if is_written else self._proven(batch, tensors)
@@ -458,6 +468,7 @@ class LoaderObserver:
         )
         if math.isfinite(size := _length(iterator._dataset)):
             iteration.items = size
+        iteration.is_drawn = isinstance(sampler, _RANDOM)
         iteration.drawn_from = self._datasets.number(sampler if is_of_part else iterator._dataset)
         self._iterations[iterator] = iteration
         if _own_collate(iterator) and _keep_samples(iterator, iteration):

@@ -199,6 +199,8 @@ class StepCounter:
         self._model, self._before = weakref.ref(model), weakref.WeakMethod(before)
         self._own = {id(parameter) for parameter in model.parameters()}
         self._count = 0
+        self._numbers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._last: Callable[[], torch.optim.Optimizer | None] = lambda: None
         _remove(())
         self._handles = (
             register_optimizer_step_pre_hook(self._before_step),
@@ -214,6 +216,11 @@ class StepCounter:
     def done(self) -> int:
         """The number of steps so far of the parameters that the model had at the last ``count``."""
         return self._count
+
+    def by(self) -> int:
+        """Return a number of the optimizer that made the last step, of those that still exist; or 0."""
+        optimizer = self._last()
+        return 0 if optimizer is None else self._numbers[optimizer]
 
     def count(self) -> int:
         """Return the number of steps so far."""
@@ -238,6 +245,9 @@ class StepCounter:
         with suppress(Exception):
             if self._trains(optimizer):
                 self._count += 1
+                if self._last() is not optimizer:
+                    self._numbers.setdefault(optimizer, self._count)
+                    self._last = weakref.ref(optimizer)
 
     def _trains(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> bool:
         """Return whether a step changes the model: a parameter without a gradient is left alone."""

@@ -72,7 +72,7 @@ class EpochsByBatch:
             epoch: The present epoch.
         """
         if self._first is None:
-            self._first = FirstBatch(self._feed, self._order, self._changes, inputs)
+            self._first = FirstBatch(self._feed, self._order, self._changes, self._log, inputs)
             self._changes.advance()
             self.begin()
             self._look_for_rows(inputs, epoch)

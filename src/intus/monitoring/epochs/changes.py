@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -50,6 +51,7 @@ class ModelChanges:
         self.is_moved = False
         self.checked_s = 0.0
         self._has_optimizer: bool | None = None  # before any step; None if nobody asked
+        self._by: deque[int] = deque(maxlen=2)  # the optimizers of the last steps of the newest epochs
         self._calls = 0  # that train the model
         self._since: tuple[int, int] = 0, 0  # steps of optimizers, and calls, when the training began
         self._looked: tuple[int, int] | None = None  # steps and calls since then when it was last looked at
@@ -108,8 +110,13 @@ class ModelChanges:
         """Look whether the parameters differ from those that the training began with."""
         self.is_moved = self.is_moved or not self._is_restored()
 
+    def are_in_turns(self) -> bool:
+        """Return whether two optimizers made the last steps of the newest epochs in turns."""
+        return len(self._by) > 1 and self._by[0] == self._feed.stepped_by() != self._by[1]
+
     def next_epoch(self, epoch: float) -> float:
         """Return the number of an epoch that begins after another; the same if all was undone."""
+        self._by.append(self._feed.stepped_by())
         if not epoch or not self._is_restored():
             return epoch + 1
         if not self.is_moved:

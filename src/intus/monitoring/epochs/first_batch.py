@@ -7,7 +7,13 @@ from typing import Any
 
 from ...backends.feeds import Feed
 from .changes import ModelChanges
+from .log import EpochLog
 
+_IN_TURNS = (
+    "Epochs begin when the first batch comes again, and optimizers that make their steps in turns have it in "
+    "turns: epoch {:g} has steps of one of them and the epoch before of another. If these are one epoch, "
+    "there are several for each. Set watch.epoch = number before each epoch."
+)
 #: Returns a hash of the data in a call's arguments, or something else if there is none.
 Order = Callable[[Any], Any]
 
@@ -24,14 +30,15 @@ class FirstBatch:
         feed: What reads the values.
         order: What makes the hash.
         changes: The changes of the parameters.
+        log: Gets what is to be said.
         inputs: The arguments of the call with the batch.
 
     Attributes:
         digest: What ``order`` returned.
     """
 
-    def __init__(self, feed: Feed, order: Order, changes: ModelChanges, inputs: Any) -> None:
-        self._feed, self._order, self._changes = feed, order, changes
+    def __init__(self, feed: Feed, order: Order, changes: ModelChanges, log: EpochLog, inputs: Any) -> None:
+        self._feed, self._order, self._changes, self._log = feed, order, changes, log
         self._values = feed.first_values(inputs)
         self.digest = None if self._values is None else order(inputs)
         self._stepped = feed.stepped()
@@ -53,4 +60,6 @@ class FirstBatch:
         if stepped == self._stepped and self._changes.are_by_optimizer():
             return False
         self._changes.version, self._stepped = version, stepped
+        if self._changes.are_in_turns() and self._log.is_new(_IN_TURNS):
+            self._log.add(_IN_TURNS.format(self._log.epoch), "warning")
         return True

@@ -39,7 +39,10 @@ class KeptBatches:
 
     def begin(self, inputs: Any, iteration: int) -> None:
         """Register the first call with a batch of another iteration."""
-        self.iteration, self._first = iteration, FirstBatch(self._feed, self._order, self._changes, inputs)
+        self.iteration, self._first = (
+            iteration,
+            FirstBatch(self._feed, self._order, self._changes, self._log, inputs),
+        )
         self.calls, self._late_calls = 1, 0  # and those after its end
 
     def begin_again(self, inputs: Any) -> bool:

@@ -344,9 +344,9 @@ class ModelTap:
             self.doubt(of_epoch(_STOPPED, one, modes=(_TRAINING,), every=True))
 
     def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
-        """Doubt the items of all rows that had ids in these modes so far."""
-        if self._named is not None:
-            self.doubt(Doubt(note, withdraw, until=self._named[0], modes=tuple(modes)))
+        """Doubt the items of all rows that labels were matched to in these modes so far."""
+        if periods := [one for one in (self._named, self._order.period) if one is not None]:
+            self.doubt(Doubt(note, withdraw, until=max(periods)[0], modes=tuple(modes)))
 
     def _note_other_inputs(self) -> None:
         """Note on scores from this epoch on that items have other inputs than before."""

@@ -332,7 +332,9 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
     if point.rows != len(target):
         epochs, rest = divmod(point.rows, len(target))
         several = (
-            f" If these are {epochs} epochs, name the epoch of each: for watch.epoch in range({epochs})."
+            f" If these are {epochs} epochs, name the epoch of each: for watch.epoch in range({epochs}). If "
+            "they are several passes over the same rows in one epoch, as with a closure that an optimizer "
+            "calls, set watch.items before each call."
         )
         raise MisfitError(
             f"Target {target.name!r} has {len(target)} labels, but {where} sent {point.rows} rows without "
