@@ -809,16 +809,15 @@ def random_loader() -> str | None:
 
     It has a random sampler, or workers whose batches are mixed, and is being iterated over.
 
-    The iterators are found through the garbage collector, which takes some 30 ms for a million objects, so
-    this is meant for the first batch of an epoch. If an iterator has just begun, those that began before it,
+    The iterators are found through the garbage collector, which takes some 30 ms, so this is meant for the
+    first batch of an epoch. If an iterator has just begun, those that began before it,
     such as the training's during an evaluation, are ignored.
 
     Returns:
         A clause such as "a DataLoader over TensorDataset of 60 items draws them with RandomSampler"; None if
         there is none.
     """
-    iterators = [one for one in gc.get_objects() if issubclass(type(one), _BaseDataLoaderIter)]
-    active = [iterator for iterator in iterators if _is_active(iterator)]
+    active = [iterator for iterator in _objects_of(_BaseDataLoaderIter) if _is_active(iterator)]
     started = [iterator for iterator in active if iterator._num_yielded <= _FIRST_BATCHES]
     for iterator in started or active:
         if mixed := _mixed(iterator):
@@ -830,13 +829,22 @@ def random_loader() -> str | None:
     return None
 
 
+def _objects_of(kind: type) -> list[Any]:
+    """Return the objects of a class and of its subclasses, each of which refers to its class."""
+    kinds, found = {kind}, [kind]
+    while found:
+        more: list[type] = found.pop().__subclasses__()
+        found += [one for one in more if one not in kinds]
+        kinds |= set(more)
+    return [one for one in gc.get_referrers(*kinds) if type(one) in kinds]
+
+
 def is_trained(model: torch.nn.Module) -> bool:
     """Return whether an optimizer has a parameter of the model, found through the garbage collector."""
     own = {id(parameter) for parameter in model.parameters()}
     return any(
         id(parameter) in own
-        for one in gc.get_objects()
-        if issubclass(type(one), torch.optim.Optimizer)
+        for one in _objects_of(torch.optim.Optimizer)
         for group in one.param_groups
         for parameter in group["params"]
     )
