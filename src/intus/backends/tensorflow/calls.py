@@ -30,7 +30,7 @@ _PARTLY = (
     "{} ran both inside and outside of a loop, a branch or another tf.function. Only the calls outside are "
     "recorded."
 )
-_VISITS = 8  # of how many of the last calls gradients may still come
+_VISITS = 64  # of how many of the last calls gradients may still come, if threads make them by turns
 _modes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
