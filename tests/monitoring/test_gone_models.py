@@ -294,3 +294,11 @@ def test_models_of_a_search_are_let_go_one_after_the_other(watched, unsent):
             check(unsent, script)
     finally:
         gc.enable()
+
+
+def test_request_of_a_model_that_died_after_it_was_shown_is_not_said_to_have_run_nothing(watched, unsent):
+    watch = watched(Net(), probe_set=(PROBE_SET, {"y": torch.arange(8) % 2}))
+    watch.run_probe_set()
+    watch.remove()
+    assert list(shown(unsent)) == [0]
+    assert watch.status()["faults"] == []

@@ -122,6 +122,18 @@ def test_groups_by_chosen_entries(runs):
         runs.grouped(by="lr")
 
 
+def test_runs_whose_configuration_is_a_seed_alone_are_a_group(tmp_path):
+    """Before, they had none, and ``grouped`` said that no run has a configuration."""
+    with Database(tmp_path / "x.db") as database:
+        for run, value in {"a": 0.6, "b": 0.9, "other": 0.3}.items():
+            facts = {"run": run, "model": "m", "epoch": 0, "address": "fc1", "value": value, "score": "mean"}
+            database.add(Results.from_rows([facts]), [ScoreInfo(name="mean")])
+            database.put_run(run, "m", config={} if run == "other" else {"seed": run})
+    runs = intus.runs(tmp_path / "x.db")
+    assert runs.grouped()[["run", "value", "n"]].to_numpy().tolist() == [["seed=*", 0.75, 2]]
+    assert runs.grouped(by=[])[["run", "value", "n"]].to_numpy().tolist() == [["all runs", 0.6, 3]]
+
+
 def test_mean_of_a_group_on_the_server(server):
     """The page's request gives the table of ``grouped``."""
     where = intus.runs(f"{server.host}:{server.port}")

@@ -82,6 +82,19 @@ def test_older_server_refuses_statistics_and_takes_rows(monkeypatch):
         decode_records(encode_records([sent()]))
 
 
+def test_scores_of_finite_entries_whose_sums_overflow_say_so():
+    """Sums are of float32 there. Before, the note was "nan"."""
+    found = table(
+        evaluate(point(sent(data=DIGITS.data * 1e30)), [TARGET], ["norm", "std", "max", "nonfinite"])
+    )
+    assert found["nonfinite", ""][0] == 0
+    assert found["max", ""] == [pytest.approx(1.6e31), 1797, ""]
+    for name in ("norm", "std"):
+        value, *others = found[name, ""]
+        assert not np.isfinite(value)
+        assert others == [1797, "sums of entries of up to 2e+31 overflow"]
+
+
 def test_scores_are_those_of_the_rows():
     scores = ["linear_f1", "lda_f1", "mean", "std", "participation_ratio", "dead"]
     found, wanted = (table(evaluate(point(record), [TARGET], scores)) for record in (sent(), rows_of()))

@@ -221,6 +221,7 @@ def test_malformed_json_labels_are_refused(labels, complaint):
         ([3, -100, 0, None], [3, None, 0, None]),
         ([[1, -100], [-100, 0]], [[1, None], [None, 0]]),
         ([3, -100, -1], [3, -100, -1]),  # a measurement: classes are numbered from 0
+        ([3.0, -100.0, 0.0], [3.0, None, 0.0]),
         ([3.5, -100.0], [3.5, -100.0]),
         (["a", "-100"], ["a", "-100"]),
         ([True, -100], [True, -100]),

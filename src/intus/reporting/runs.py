@@ -100,7 +100,8 @@ class Runs(Mapping[str, "Run"]):
 
         Args:
             by: The entries of ``config`` that the runs of a group have in common. By default all but
-                ``seed``; then a run without a configuration is left out.
+                ``seed``; then a run without a configuration is left out, and those that have a seed alone
+                are the group ``"seed=*"``. An empty list puts all runs into one group.
             **selected: See ``Run.scores``.
 
         Returns:

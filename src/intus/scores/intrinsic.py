@@ -247,6 +247,8 @@ def _result(
     tally = statistics.tally
     left_out = tally.seen - tally.rows
     note = f"{left_out} of {tally.seen} rows left out: NaN or infinite" if left_out else ""
-    return ScoreResult(
-        name, value, low=low, high=high, n=tally.rows, note=note or ("no rows" * (not tally.rows))
-    )
+    if not tally.rows:
+        note = note or "no rows"
+    elif not math.isfinite(value):
+        note = joined(note, f"sums of entries of up to {max(-tally.low, tally.high):.0e} overflow")
+    return ScoreResult(name, value, low=low, high=high, n=tally.rows, note=note)

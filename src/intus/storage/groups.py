@@ -17,7 +17,7 @@ _KEY = ("model", "epoch", "step", "address", "unit", "kind", "mode", "target", "
 
 
 def label(config: Mapping[str, Any], by: Collection[str] | None = None) -> str:
-    """Return the name of the group of a configuration; ``""`` if there is nothing to group by.
+    """Return the name of the group of a configuration; ``""`` if it is in none.
 
     Args:
         config: The configuration of a run.
@@ -28,10 +28,14 @@ def label(config: Mapping[str, Any], by: Collection[str] | None = None) -> str:
         'layers=[2, 4], lr=0.1'
         >>> label({"seed": 3, "lr": 0.1}, by=["layers"])
         ''
+        >>> label({"seed": 3}), label({}), label({}, by=[])
+        ('seed=*', '', 'all runs')
     """
     names = [name for name in config if name not in SEEDS] if by is None else list(by)
     if not all(name in config for name in names):
         return ""
+    if not names:
+        return "all runs" if by is not None else ", ".join(f"{name}=*" for name in config)
     return ", ".join(f"{name}={json.dumps(config[name], sort_keys=True)}" for name in sorted(names))
 
 

@@ -494,7 +494,8 @@ class ProbeSetRunner:
         if self._set is None or self.running:
             return True
         if model is None:
-            self._host.troubles.warn_once(_GONE)
+            if math.isnan(self._last_epoch):  # otherwise its end was shown, or it was said that it was not
+                self._host.troubles.warn_once(_GONE)
             return True
         if self._host.is_refused():
             return True

@@ -208,17 +208,24 @@ def label_column(labels: list[Any]) -> np.ndarray:
 
 
 def without_ignored(labels: np.ndarray) -> np.ndarray:
-    """Replace -100 by None among classes numbered from 0: PyTorch's losses ignore that class."""
-    if labels.dtype.kind in "fUb":
+    """Replace -100 by None among classes numbered from 0: PyTorch's losses ignore that class.
+
+    The numbers may be floats, as those of a column of pandas in which some are missing.
+    """
+    if labels.dtype.kind in "Ub":
         return labels
     present = labels.ravel().tolist() if labels.dtype == object else np.unique(labels).tolist()
     found = {label for label in present if label is not None}
-    numbered = all(type(label) is int and (label >= 0 or label == IGNORED) for label in found)
+    numbered = all(_is_whole(label) and (label >= 0 or label == IGNORED) for label in found)
     if IGNORED not in found or not numbered:
         return labels
     labels = labels.astype(object)
     labels[labels == IGNORED] = None
     return labels
+
+
+def _is_whole(label: Any) -> bool:
+    return type(label) is int or (type(label) is float and label.is_integer())
 
 
 def id_table(

@@ -90,21 +90,25 @@ class RowStatistics:
 
     def _count(self, scalars: np.ndarray, group: np.ndarray) -> None:
         counts = np.bincount(group, minlength=GROUPS)
-        means = _by_group(scalars, group) / np.maximum(counts, 1)[:, None]
-        self._add(counts, means, _by_group((scalars - means[group]) ** 2, group))
+        with np.errstate(all="ignore"):  # sums may overflow, also before they were sent
+            means = _by_group(scalars, group) / np.maximum(counts, 1)[:, None]
+            squares = _by_group((scalars - means[group]) ** 2, group)
+        self._add(counts, means, squares)
 
     def _add(self, counts: np.ndarray, means: np.ndarray, m2s: np.ndarray) -> None:
         """Merge counts, means and sums of squares by the stable update of Chan, Golub and LeVeque (1979)."""
         total = self.counts + counts
         share = (counts / np.maximum(total, 1))[:, None]
-        gap = means - self.means
-        self.means = np.where(share > 0, self.means + gap * share, self.means)
-        self.m2s = self.m2s + m2s + np.where(share > 0, gap**2 * (self.counts[:, None] * share), 0)
+        with np.errstate(all="ignore"):  # as above
+            gap = means - self.means
+            self.means = np.where(share > 0, self.means + gap * share, self.means)
+            self.m2s = self.m2s + m2s + np.where(share > 0, gap**2 * (self.counts[:, None] * share), 0)
         self.counts = total
 
     def mean(self) -> np.ndarray:
         """Return the mean of each scalar over all rows, shape (len(ROW_SCALARS),)."""
-        return np.asarray((self.means * self.counts[:, None]).sum(axis=0) / max(self.rows, 1))
+        with np.errstate(all="ignore"):
+            return np.asarray((self.means * self.counts[:, None]).sum(axis=0) / max(self.rows, 1))
 
     def m2(self) -> np.ndarray:
         """Return the sum of squared deviations of each scalar from ``mean()``."""
