@@ -15,6 +15,7 @@ from intus.serving.decoding import decode
 from intus.serving.errors import MisfitError
 from intus.serving.evaluation.targets import Target, coverage, fit
 from intus.serving.messages import TargetRequest
+from intus.storage.codec import decode_records, encode_records
 
 
 def target(labels, **facts):
@@ -97,19 +98,20 @@ def test_patterns_select_models_and_layers():
 
 def test_label_per_position():
     words = target([["a", "b", None], ["c"], None])
-    array = np.zeros((3, 2, 5), np.float32)
+    array = np.zeros((3, 3, 5), np.float32)
     ((block,), *_) = fit(words, point(record(array=array)))
-    assert block.tolist() == [["a", "b"], ["c", None], [None, None]]
-    ((block,), *_) = fit(words, point(record(array=np.zeros((3, 4, 5), np.float32))))
-    assert block[0].tolist() == ["a", "b", None, None]
+    assert block.tolist() == [["a", "b", None], ["c", None, None], [None, None, None]]
     ((block,), *_) = fit(
-        words, point(record(array=np.zeros((2, 3, 5), np.float32), batch_axis=1, items=np.array([1, 1, 0])))
+        words, point(record(array=np.zeros((3, 3, 5), np.float32), batch_axis=1, items=np.array([1, 1, 0])))
     )
-    assert block.tolist() == [["c", None], ["c", None], ["a", "b"]]
+    assert block.tolist() == [["c", None, None], ["c", None, None], ["a", "b", None]]
+    for positions in (1, 2, 4, 6):  # a layer of another length, whatever is missing at the end
+        with pytest.raises(MisfitError, match="'digit' has labels for"):
+            fit(words, point(record(array=np.zeros((3, positions, 5), np.float32))))
 
 
 def test_groups_and_types_follow_item_ids_and_positions():
-    words = target([["a", "b", None], ["c"], None], groups=["x", "y", "x"], types=[[7, 8], [9], []])
+    words = target([["a", "b"], ["c"], None], groups=["x", "y", "x"], types=[[7, 8], [9], []])
     array = np.zeros((3, 2, 5), np.float32)
     (_, (groups,), (types,)) = fit(words, point(record(array=array, items=np.array([1, 0, 2]))))
     assert groups[1] == groups[2] != groups[0]
@@ -117,7 +119,7 @@ def test_groups_and_types_follow_item_ids_and_positions():
     again = Target.parse(words.request())
     assert again.says_the_same(words)
     assert again.hold_out == words.hold_out
-    assert not target([["a", "b", None], ["c"], None], groups=[0, 1, 1]).says_the_same(words)
+    assert not target([["a", "b"], ["c"], None], groups=[0, 1, 1]).says_the_same(words)
     assert fit(target([1, 2, 3]), point(record(3)))[1:] == (None, None)
 
 
@@ -139,19 +141,25 @@ def test_groups_and_types_that_do_not_fit(facts, message):
         target_of({"name": "digit", "targets": [1, 2, 3]} | facts)
 
 
-def test_labels_of_fewer_positions_are_refused_unless_some_items_are_shorter():
-    """Labels of a translation do not fit the source; those of padded sentences fit their first positions."""
+def test_labels_of_fewer_positions_are_refused_unless_none_is_written_for_the_others():
+    """Labels of a translation do not fit the source, nor labels of tokens a layer with a token in front."""
     where = point(record(array=np.ones((2, 4, 3)), items=np.arange(2)))
     with pytest.raises(
         MisfitError, match=r"for 3 positions of every item, but 'fc1' of 'm' \(output in mode train\) has 4"
     ):
         fit(target([["a", "b", "c"], ["b", "c", "a"]]), where)
-    padded = target([["a", "b", "c"], ["b", "c"]])
-    assert fit(padded, where).labels[0].tolist() == [["a", "b", "c", None], ["b", "c", None, None]]
-    assert coverage(padded, where) == "labels of the first 3 of 4 positions"
+    for missing in (
+        [["a", "b", "c"], ["b", "c"]],
+        [["a", "b", "c"], ["b", "c", None]],
+        [[1, 0, 1], [0, 1, -100]],
+    ):
+        with pytest.raises(MisfitError, match="for 3 positions of every item, but 'fc1'"):
+            fit(target(missing), where)
     full = target([["a", "b", "c", None], ["b", "c", "a", None]])
     assert fit(full, where).labels[0].tolist() == [["a", "b", "c", None], ["b", "c", "a", None]]
-    assert coverage(full, where) == ""
+    by_number = "positions are matched by their number alone: no label at the last of 4"
+    assert coverage(full, where) == by_number
+    assert coverage(target([["a", "b", "c", "a"], ["b"]]), where) == ""
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 5), (3, 5), (3, 2, 2, 2)])
@@ -274,3 +282,63 @@ def test_lists_of_different_lengths_belong_to_the_first_positions():
 def test_lists_that_are_not_as_long_as_the_items_are_refused(where):
     with pytest.raises(MisfitError, match=r"'digit' has lists of labels of different lengths, up to \d for"):
         fit(target(RAGGED, exact=True), where)
+
+
+PADDED = [["a", "b", "c"], ["b", None, None], [None, None, None], ["c", "a", None]]
+
+
+def test_lists_of_one_length_fit_batches_that_are_padded_to_their_longest_item():
+    where = arrays(((2, 3, 5), [1, 0]), ((2, 2, 5), [3, 2]))
+    blocks, *_ = fit(target(PADDED), where)
+    assert [block.tolist() for block in blocks] == [
+        [["b", None, None], ["a", "b", "c"]],
+        [["c", "a"], [None, None]],
+    ]
+    assert coverage(target(PADDED), where) == ""
+
+
+@pytest.mark.parametrize(
+    ("where", "positions"),
+    [
+        (arrays(((2, 4, 5), [1, 0]), ((2, 3, 5), [3, 2])), "3 to 4"),  # a token in front
+        (arrays(((1, 2, 5), [1]), ((2, 3, 5), [3, 2])), "2 to 3"),  # the same without the longest item
+        (arrays(((1, 1, 5), [1]), ((2, 2, 5), [3, 2])), "1 to 2"),  # without the longest item, as they are
+        (arrays(((3, 2, 5), [1, 2, 3])), "2"),
+        (arrays(((4, 6, 5), [0, 1, 2, 3])), "6"),  # doubled
+    ],
+)
+def test_lists_of_one_length_do_not_fit_other_widths(where, positions):
+    with pytest.raises(
+        MisfitError, match=rf"for 3 positions of every item, but 'fc1' .* has {positions}, and nobody"
+    ):
+        fit(target(PADDED), where)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_probe_set_is_one_batch(exact):
+    """Take the first rows of a batch, which are padded to the longest item of all."""
+    words = target(RAGGED, exact=exact, client="me/probe set of r")
+    assert fit(words, arrays(((2, 3, 5), [1, 3]))).labels[0].tolist() == [["b", None, None], ["c", "a", None]]
+    with pytest.raises(MisfitError, match="'digit' has l"):
+        fit(words, arrays(((2, 2, 5), [1, 3])))  # a layer without the first position
+
+
+def test_axis_that_is_as_long_as_that_of_positions_is_noted():
+    words = target([["a", "b", "c"]] * 4)
+    square = "positions are assumed to be along axis {}: axis {} is as long"
+    assert coverage(words, arrays(((4, 3, 3), [0, 1, 2, 3]))) == square.format(1, 2)
+    assert coverage(words, arrays(((4, 3, 5), [0, 1, 2, 3]))) == ""
+    time_first = record(array=np.ones((3, 4, 3)), batch_axis=1, items=np.arange(4))
+    assert coverage(words, point(time_first)) == square.format(0, 2)
+
+
+def test_channels_first_have_no_positions():
+    words, conv = target([["a", "b", "c"]] * 4), record(array=np.ones((4, 3, 5)), channels_first=True)
+    again, _ = decode_records(encode_records([conv]))
+    for where in (point(conv), point(*again)):
+        with pytest.raises(
+            MisfitError, match=r"'fc1' of 'm' .* has channels along axis 1.*transpose\(1, 2\)"
+        ):
+            fit(words, where)
+        assert fit(target([1, 2, 3, 4]), where).labels[0].tolist() == [1, 2, 3, 4]
+    assert point(conv).digest() != point(record(array=np.ones((4, 3, 5)))).digest()

@@ -71,6 +71,8 @@ class CapturedTensor:
             on the tensor's device; None if the framework has no implementation.
         contents: Equal for two tensors only if they are the same memory and nothing was written to it in
             between, as far as the framework counts writes. None if that cannot be shown.
+        channels_first: Whether the second of its three axes is known to be that of channels, behind which
+            that of positions comes.
     """
 
     address: str
@@ -88,6 +90,7 @@ class CapturedTensor:
     accelerated: bool = False
     contents: Hashable | None = None
     fingerprints: Callable[[int], np.ndarray] | None = None
+    channels_first: bool = False
 
     @property
     def has_batch(self) -> bool:

@@ -107,6 +107,7 @@ class Record:
         statistics: The statistics of all rows, of which the array has those that were kept; None for an array
             of all rows.
         of_pass: Facts of the pass.
+        channels_first: Whether the framework defines the axes of each row as (channels, positions).
 
     Raises:
         InputError: If the arguments contradict each other.
@@ -132,6 +133,7 @@ class Record:
     cut_from: int | None = None
     statistics: LayerStatistics | None = field(default=None)
     of_pass: PassFacts = NO_FACTS
+    channels_first: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -190,6 +192,7 @@ class LateRecord:
         mode: The mode.
         index: The index among several tensors.
         of_pass: Facts of the pass.
+        channels_first: Whether the framework defines the axes of each row as (channels, positions).
     """
 
     made: Callable[[], tuple[np.ndarray, np.ndarray, LayerStatistics]]
@@ -202,6 +205,7 @@ class LateRecord:
     mode: str = ""
     index: int = 0
     of_pass: PassFacts = NO_FACTS
+    channels_first: bool = False
 
     def record(self) -> Record:
         """Return the record, once it is there."""

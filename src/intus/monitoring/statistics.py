@@ -54,12 +54,13 @@ class Labels:
 
     Args:
         targets: The targets by name.
+        of_one_batch: Whether all items come in one batch, so that each is padded to the longest of all.
 
     Attributes:
         left_out: The names of the targets that are left out.
     """
 
-    def __init__(self, targets: Mapping[str, RegisteredTarget]) -> None:
+    def __init__(self, targets: Mapping[str, RegisteredTarget], *, of_one_batch: bool = False) -> None:
         groups = next((target.groups for target in targets.values()), None)
         used = {name: target for name, target in targets.items() if target.groups == groups}
         self.left_out = [name for name in targets if name not in used]
@@ -69,7 +70,7 @@ class Labels:
         self._lengths = {
             name: np.array([len(row) for row in target.labels])
             for name, target in used.items()
-            if are_ragged(target.labels)
+            if are_ragged(target.labels) and not of_one_batch
         }
         self._types: dict[str, np.ndarray | None] = {}
         self._names: dict[str, tuple[list[str], list[str]]] = {}  # of items and of positions, by address
@@ -114,9 +115,8 @@ class Labels:
             tables = {}
             for name in names:
                 table, lengths = self._tables[name][items].astype(object), self._lengths.get(name)
-                beyond = any(label is not None for label in table[:, positions:].ravel())
-                short = table.shape[1] if lengths is None else int(lengths[items].max())
-                if beyond or short < positions:  # the server says whether and how they fit
+                given = table.shape[1] if lengths is None else int(lengths[items].max(initial=0))
+                if given != positions:  # the server says whether and how they fit
                     return None
                 tables[name] = as_wide(table, positions, None).reshape(-1)
         return KnownRows(
@@ -186,7 +186,8 @@ class PassStatistics:
                     layer_pattern=probe_set.layers.get(name, ".*"),
                 )
                 for name, given in probe_set.labels.items()
-            }
+            },
+            of_one_batch=True,
         )
         return own
 
@@ -257,7 +258,7 @@ class PassStatistics:
         shape = (count, *(n for axis, n in enumerate(tensor.shape) if axis != cut.axis))
         of_items, of_positions = labels.names_for(tensor.address)
         out = []
-        with_positions = bool(of_positions) and len(shape) == 3
+        with_positions = bool(of_positions) and len(shape) == 3 and not tensor.channels_first
         if of_items or not with_positions:
             out.append(self._part(of_items, cut.rows, None, math.prod(shape[1:])))
         if with_positions:

@@ -266,7 +266,7 @@ class DataPoint:
         sha = hashlib.blake2b(about.encode(), digest_size=16)
         for record in self.records:
             array = record.array
-            of_pass = record.step, record.cut_from, record.of_pass
+            of_pass = record.step, record.cut_from, record.of_pass, record.channels_first
             facts = array.dtype, array.shape, record.batch_axis, record.projected_from, of_pass
             sha.update(repr(facts).encode())
             for part in (array, record.items, record.summary):

@@ -79,6 +79,8 @@ def records_blob(records: Iterable[Record], envelope: Mapping[str, Any] | None =
             facts[-1]["cut_from"] = record.cut_from
         if of_pass := record.of_pass.stated():
             facts[-1]["of_pass"] = of_pass
+        if record.channels_first:
+            facts[-1]["channels_first"] = True
         same = encoded.setdefault(tuple(id(getattr(record, name)) for name in _RECORD_ARRAYS), number)
         if same != number:
             version = SHARED_FORMAT
@@ -425,6 +427,7 @@ def _record(
     checked["projected_from"] = _projected_from(array, fact)
     checked["cut_from"] = _cut_from(fact)
     checked["of_pass"] = _of_pass(fact)
+    checked["channels_first"] = _channels_first(fact)
     try:
         return Record(array, items=items, summary=summary, statistics=statistics, **checked)
     except InputError as error:
@@ -447,6 +450,13 @@ def _cut_from(fact: dict[str, Any]) -> int | None:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 0 < rows < 2**53):
         raise CodecError(f"A record's cut_from must be a number of rows, got {rows!r}.")
     return rows
+
+
+def _channels_first(fact: dict[str, Any]) -> bool:
+    given = fact.get("channels_first", False)
+    if not isinstance(given, bool):
+        raise CodecError(f"A record's channels_first must be true or false, got {given!r}.")
+    return given
 
 
 def _of_pass(fact: dict[str, Any]) -> PassFacts:

@@ -58,7 +58,15 @@ class Contents:
         return hash(self._memory)
 
 
-def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | None = None) -> CapturedTensor:
+def captured(
+    address: str,
+    kind: str,
+    index: int,
+    tensor: Tensor,
+    axis: int | None = None,
+    *,
+    channels_first: bool = False,
+) -> CapturedTensor:
     """Describe a tensor for the tap.
 
     Args:
@@ -67,6 +75,7 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
         index: The index among several tensors.
         tensor: The tensor.
         axis: The axis of its rows; None if the module does not determine it.
+        channels_first: Whether axis 1 is that of channels, and axis 2 that of positions.
     """
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
@@ -78,6 +87,7 @@ def captured(address: str, kind: str, index: int, tensor: Tensor, axis: int | No
         accelerated=tensor.device.type != "cpu" and doubles,
         contents=Contents.of(tensor),
         fingerprints=partial(fingerprints, tensor) if plain and doubles and not tensor.is_complex() else None,
+        channels_first=channels_first,
     )
 
 

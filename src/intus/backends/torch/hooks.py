@@ -127,7 +127,10 @@ class OnModule(_Hook):
             if kind == "output":
                 packed = isinstance(part, PackedSequence)
                 session.several.tell(self.address, [path for path, _ in found], index, packed=packed)
-            session.capture(visit.ticket, visit.address, kind, part, index, visit.axis)
+            session.capture(
+                *(visit.ticket, visit.address, kind, part, index, visit.axis),
+                channels_first=session.channels.have(part),
+            )
         tensor = part.data if isinstance(part, PackedSequence) else part
         if gradient in session.kinds and tensor.requires_grad:
             _hook_gradient(tensor, OnGradient(session, self.address, visit, gradient, index, part))
@@ -144,6 +147,7 @@ class OnEnter(OnModule):
         """Count the module call, and capture its inputs if the tap wants it."""
         session = self.session
         if session.running:
+            session.channels.enter(module, (args, kwargs))
             visit = session.visit(self.address, self.type, module)
             session.entered.setdefault(self.address, []).append(visit)
             if visit is not None:
@@ -167,6 +171,7 @@ class OnExit(OnModule):
         session = self.session
         if not session.running:
             return
+        session.channels.leave(module, args, output)
         entered = session.entered.get(self.address)
         visit = entered.pop() if entered else session.visit(self.address, self.type, module)
         if visit is None:
@@ -182,7 +187,10 @@ class OnExit(OnModule):
 class OnGradient(_Hook):
     """Captures the gradient of an input or output of a module, of packed items packed like them."""
 
-    __slots__ = ("address", "axis", "calls", "index", "kind", "number", "operation", "packing", "ticket")
+    __slots__ = (
+        "address", "axis", "calls", "channels_first", "index", "kind", "number", "operation", "packing",
+        "ticket",
+    )  # fmt: skip
 
     def __init__(
         self, session: Session, operation: str, visit: Visit, kind: str, index: int, part: Part
@@ -190,7 +198,7 @@ class OnGradient(_Hook):
         super().__init__(session)
         self.operation, self.calls, self.number = operation, session.calls, 0
         self.ticket, self.address, self.kind, self.index = visit.ticket, visit.address, kind, index
-        self.axis = visit.axis
+        self.axis, self.channels_first = visit.axis, session.channels.have(part)
         self.packing = tuple(part)[1:] if isinstance(part, PackedSequence) else None  # all but the values
 
     def observe(self, gradient: Tensor) -> None:
@@ -200,7 +208,10 @@ class OnGradient(_Hook):
         part = gradient if self.packing is None else PackedSequence(gradient, *self.packing)
         self.number += 1
         address = gradient_address(self.operation, self.address, self.number, self.calls[self.operation])
-        self.session.capture(self.ticket, address, self.kind, part, self.index, self.axis, self.address)
+        self.session.capture(
+            *(self.ticket, address, self.kind, part, self.index, self.axis, self.address),
+            channels_first=self.channels_first,
+        )
 
 
 class OnParameterGradient(_Hook):

@@ -21,6 +21,7 @@ from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit
 from .captured_tensor import Packed, Part, captured, main_part, parts, unpacked
+from .channels import ChannelsFirst
 from .eval_forward import is_capturing
 from .order import batch_axis, final_states, keeps_rows, kept_axis
 from .row_follower import RowFollower
@@ -68,6 +69,7 @@ class Session:
         #: The batch axes that following the rows has shown, by address with call and "input" or "output".
         self.shown: dict[tuple[str, str], int] = {}
         self.undo_leaves: list[Callable[[], None]] = []  # remove hooks from tensors that outlive a pass
+        self.channels = ChannelsFirst()  # tensors of this pass with channels along axis 1
 
     def capture(
         self,
@@ -78,6 +80,8 @@ class Session:
         index: int = 0,
         axis: int | None = None,
         call: str = "",
+        *,
+        channels_first: bool = False,
     ) -> None:
         """Pass a tensor to the tap; packed items as a tensor with their rows in the order of the batch.
 
@@ -89,6 +93,7 @@ class Session:
             index: The index among several tensors.
             axis: The batch axis that the module prescribes for sequences, or None.
             call: The address of the call, if it is another one, as that of a second gradient is.
+            channels_first: Whether axis 1 is that of channels, and axis 2 that of positions.
         """
         if is_capturing():  # a gradient; to copy it would break the graph
             return
@@ -96,7 +101,8 @@ class Session:
             part, axis = unpacked(part), 0
         elif part.ndim != 3 or axis is None:
             axis = self.shown.get((call or address, _side(kind)))
-        self.tap.on_tensor(ticket, captured(address, kind, index, part, axis))
+        tensor = captured(address, kind, index, part, axis, channels_first=channels_first)
+        self.tap.on_tensor(ticket, tensor)
 
     def show_parameter(self, ticket: Any, address: str, get: Callable[[], Tensor | None]) -> None:
         """Pass a parameter to the tap: at the end of the epoch if that wants it then, else now.
@@ -205,6 +211,7 @@ class Session:
                 self.calls = {}  # gradients of earlier passes keep theirs
                 self.entered.clear()
                 self.assumed.clear()
+                self.channels.clear()
                 axis = self._axis_to_follow()
                 self.rows = None if axis is None else RowFollower(_main(inputs), axis, packs=self.packs)
                 self._enter(frame)  # again, if a pass that the tap made has ended in its place

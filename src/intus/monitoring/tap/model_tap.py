@@ -901,6 +901,7 @@ class ModelTap:
             "mode": tags.mode,
             "index": tensor.index,
             "of_pass": tags.facts,
+            "channels_first": tensor.channels_first,
         }
 
     def _record(
@@ -959,4 +960,4 @@ def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterabl
     """Return what records of a tensor are made of; None if it may change in the course of the pass."""
     if tensor.contents is None:
         return None
-    return ticket, tensor.contents, cut, tuple(part.known for part in parts)
+    return ticket, tensor.contents, tensor.channels_first, cut, tuple(part.known for part in parts)

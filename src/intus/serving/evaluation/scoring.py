@@ -30,7 +30,16 @@ from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
 from .relations import OF_POSITIONS, Relations
-from .targets import Fitted, Target, coverage, fit, matched, of_labels
+from .targets import (
+    Fitted,
+    Target,
+    coverage,
+    doubts_of_positions,
+    fit,
+    matched,
+    of_labels,
+    without_positions,
+)
 
 _log = logging.getLogger("intus.serving")
 
@@ -309,7 +318,11 @@ def _measured_from_statistics(
     are_kept = all(statistics is not None and statistics.facts["rows"] == rows for statistics, rows in sent)
     own = point.key.mode != PROBE_SET_MODE and are_kept  # else the items of all rows are not known
     unmatched = {
-        target.name: joined(matched(target, point) if own else "", of_labels(target, point).note)
+        target.name: joined(
+            matched(target, point) if own else "",
+            doubts_of_positions(target, point),
+            of_labels(target, point).note,
+        )
         for target in applying
     }
     able = [score for score in scores if score.needs <= SENT and score.per != "unit"]
@@ -336,7 +349,7 @@ def _measured_from_statistics(
     out.results += _first_nonfinite(point, out.results)
     for target in applying:
         if target.name not in out.fitted:
-            out.misfits[target.name] = (
+            out.misfits[target.name] = without_positions(target, point) or (
                 f"Target {target.name!r} cannot be matched to {point.key.layer_of_model}: "
                 f"statistics were made where the model runs, of "
                 + (f"the labels {sorted(out.fitted)}." if out.fitted else "no labels, which came too late.")

@@ -37,6 +37,8 @@ _log = logging.getLogger("intus.serving")
 _EXPECTED = 10
 #: Most classes that a note names.
 _NAMED = 8
+_SQUARE = "positions are assumed to be along axis {}: axis {} is as long"
+_BY_NUMBER = "positions are matched by their number alone: no label at the last of {}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,20 +283,15 @@ def fit(target: Target, point: DataPoint) -> Fitted:
         MisfitError: If labels and rows cannot be matched, with the counts of both.
     """
     items = _items(target, point)
-    if target.lengths is not None:
-        _check_lengths(target, target.lengths, items, point)
     labels, groups, types = (
         None if ids is None else [ids[rows] for rows in items]
         for ids in (target.labels, target.groups, target.types)
     )
     assert labels is not None
     if target.per_position:
-        labels = [
-            _positions(target, block, record, point)
-            for block, record in zip(labels, point.records, strict=True)
-        ]
-        if types is not None:
-            types = [as_wide(block, like.shape[1], -1) for block, like in zip(types, labels, strict=True)]
+        wide = _check_positions(target, items, point)
+        labels = [as_wide(one.astype(object), n, None) for one, n in zip(labels, wide, strict=True)]
+        types = types and [as_wide(one, n, -1) for one, n in zip(types, wide, strict=True)]
     return Fitted(labels, groups, types)
 
 
@@ -348,7 +345,7 @@ def _items(target: Target, point: DataPoint) -> list[np.ndarray]:
 
 def coverage(target: Target, point: DataPoint) -> str:
     """Return a note for the scores: how labels were matched to rows, where that leaves doubt."""
-    return joined(matched(target, point), _of_positions(target, point), of_labels(target, point).note)
+    return joined(matched(target, point), doubts_of_positions(target, point), of_labels(target, point).note)
 
 
 def of_labels(target: Target, point: DataPoint) -> Facts:
@@ -410,68 +407,132 @@ def _of_other_runs(target: Target, point: DataPoint) -> str:
     return f"labels registered during {runs}, perhaps of other data"
 
 
-def _of_positions(target: Target, point: DataPoint) -> str:
-    """Return a note if a layer has more positions than any item has labels, which may be padding."""
+def doubts_of_positions(target: Target, point: DataPoint) -> str:
+    """Return a note if arrays and labels leave open which axis has the positions, or which they are."""
     if not target.per_position:
         return ""
+    along = next((note for record in point.records if (note := _of_axes(record))), "")
+    if target.lengths is not None or target.of_probe_set:
+        return along
+    # a batch alone may have by chance as many positions as there are labels
+    ids = [record.items for record in point.records if record.items is not None]
+    used = np.unique(np.concatenate(ids)) if ids else np.arange(len(target))
+    used = used[(used >= 0) & (used < len(target))]
     labels = target.labels.shape[1]
-    most = max(
-        np.moveaxis(record.array, record.batch_axis or 0, 0).shape[1] if record.array.ndim > 1 else 0
-        for record in point.records
+    return joined(along, "" if _used(target.labels[used, -1:]) else _BY_NUMBER.format(labels))
+
+
+def _of_axes(record: Record) -> str:
+    """Return a note if the axis behind that of positions is as long."""
+    sent = record.statistics
+    if sent is not None and not sent.facts["positions"]:
+        return ""
+    if sent is None:
+        _, wide, features = _batch_first(record)
+        features = record.projected_from or features
+        axis, other = (one for one in range(3) if one != record.batch_axis)
+    else:
+        wide, features = 1 + int(sent.arrays["position"].max(initial=-1)), sent.facts["features"]
+        axis, other = 1, 2
+    return _SQUARE.format(axis, other) if wide == features else ""
+
+
+def _check_positions(target: Target, items: list[np.ndarray], point: DataPoint) -> list[int]:
+    """Return the number of positions of each record's items; raises MisfitError if labels do not fit them.
+
+    They fit if there are as many as the caller wrote labels, those that are None or -100 included: labels
+    that are missing at the end would otherwise fit any layer with more positions, as of a special token in
+    front, and be those of others there.
+    """
+    if reason := without_positions(target, point):
+        raise MisfitError(reason)
+    shapes = [_batch_first(record) for record in point.records]
+    positions = [shape[1] if len(shape) == 3 else 0 for shape in shapes]
+    wanted, one_batch = target.labels.shape[1], target.of_probe_set
+    if set(positions) == {wanted} and (one_batch or target.lengths is None):
+        return positions
+    if target.lengths is not None:
+        longest = [wanted if one_batch else int(target.lengths[rows].max(initial=0)) for rows in items]
+        if one_batch or not _are_of_batches(longest, positions):
+            raise MisfitError(_lists_differ(target, longest, positions, point))
+        return positions
+    used = [_used(target.labels[rows]) for rows in items]
+    for shape, last, wide in zip(shapes, used, positions, strict=True):
+        if len(shape) != 3 or last > wide:
+            raise MisfitError(
+                f"Target {target.name!r} has labels for up to {max(used)} positions of an item, but "
+                f"{point.key.layer_of_model} sent arrays of shape {shape}; expected (rows, positions, "
+                "features). For one label per row, register each column as a target of its own, or "
+                "labels.argmax(1) if they are one-hot; for labels of positions, name the layers that they "
+                "are for."
+            )
+    if one_batch or not _are_padded_alike(wanted, positions, used):
+        least, most = min(positions), max(positions)
+        raise MisfitError(
+            f"Target {target.name!r} has labels for {wanted} positions of every item, but "
+            f"{point.key.layer_of_model} has {most if least == most else f'{least} to {most}'}, and nobody "
+            "knows which of them have none. Give one label for each position of the arrays, None for those "
+            "without, such as padding and special tokens; for batches that are padded to their longest item, "
+            "give lists that are as long as their items; or name the layers that the target is for."
+        )
+    return positions
+
+
+def without_positions(target: Target, point: DataPoint) -> str:
+    """Return why a layer has no scores of positions, whatever the labels are; "" if nothing is known."""
+    if not target.per_position or not any(record.channels_first for record in point.records):
+        return ""
+    return (
+        f"Target {target.name!r} has labels of positions, but {point.key.layer_of_model} has channels along "
+        "axis 1, and positions along axis 2: its module is one of channels, such as Conv1d or BatchNorm1d, "
+        "or has the tensor of one. Positions must be axis 1: pass them through a module of their own, such "
+        "as nn.Identity()(x.transpose(1, 2)), or name the layers that the target is for."
     )
-    return f"labels of the first {labels} of {most} positions" if most > labels else ""
 
 
-def _positions(target: Target, labels: np.ndarray, record: Record, point: DataPoint) -> np.ndarray:
-    """Return labels cut or padded to the positions of the array; a label that is not None is never cut."""
-    shape = np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
-    used = max((position + 1 for position in range(labels.shape[1]) if _any(labels[:, position])), default=0)
-    if len(shape) != 3 or used > shape[1]:
-        raise MisfitError(
-            f"Target {target.name!r} has labels for up to {used} positions of an item, but "
-            f"{point.key.layer_of_model} sent arrays of shape {shape}; expected (rows, "
-            "positions, features). "
-            "For one label per row, register each column as a target of its own, or labels.argmax(1) if they "
-            "are one-hot; for labels of positions, name the layers that they are for."
-        )
-    if _is_full(target) and used < shape[1]:
-        raise MisfitError(
-            f"Target {target.name!r} has labels for {target.labels.shape[1]} positions of every item, but "
-            f"{point.key.layer_of_model} has {shape[1]}, and nobody knows which of them "
-            "have none. Give None for positions without a label, or name the layers that the target is for."
-        )
-    return as_wide(labels.astype(object), shape[1], None)
-
-
-def _check_lengths(target: Target, lengths: np.ndarray, items: list[np.ndarray], point: DataPoint) -> None:
-    """Raise MisfitError unless the arrays can have as many positions of each item as it has labels.
+def _are_of_batches(longest: list[int], positions: list[int]) -> bool:
+    """Return whether arrays can have as many positions of each item as it has labels.
 
     Of a batch that is padded to its longest item, the longest list is as long as the array. Some arrays may
     have a part of their batch alone, but not all, and none may be shorter than a list.
     """
-    shapes = [np.moveaxis(one.array, one.batch_axis or 0, 0).shape for one in point.records if one.array.ndim]
-    positions = [shape[1] if len(shape) == 3 else 0 for shape in shapes]
-    longest = [int(lengths[rows].max(initial=0)) for rows in items]
     pairs = list(zip(longest, positions, strict=True))
-    if any(most == wide for most, wide in pairs) and all(most <= wide for most, wide in pairs):
-        return
-    most, wide = next((pair for pair in pairs if pair[0] > pair[1]), pairs[0])
-    raise MisfitError(
+    return any(most == wide for most, wide in pairs) and all(most <= wide for most, wide in pairs)
+
+
+def _are_padded_alike(wanted: int, positions: list[int], used: list[int]) -> bool:
+    """Return whether arrays are batches padded to their longest item, and labels to that of all batches.
+
+    One must have the longest of all items, with a label at its last position: without, a layer with more or
+    fewer positions than its items may have this width by chance.
+    """
+    is_shown = (wanted, wanted) in zip(positions, used, strict=True)
+    return is_shown and all(wide <= wanted for wide in positions)
+
+
+def _lists_differ(target: Target, longest: list[int], positions: list[int], point: DataPoint) -> str:
+    """Return the reason why lists of different lengths do not fit arrays of so many positions."""
+    pairs = list(zip(longest, positions, strict=True))
+    longer = (pair for pair in pairs if pair[0] > pair[1])
+    most, wide = next(longer, max(pairs, key=lambda pair: pair[1] - pair[0]))
+    return (
         f"Target {target.name!r} has lists of labels of different lengths, up to {most} for items of which "
         f"{point.key.layer_of_model} sent {wide} positions, so which positions they belong "
         "to is not known. Give each list one label for each position, None for those without, such as "
-        "padding and special tokens, or name the layers that the target is for."
+        "special tokens, and padding if the arrays are longer than the longest item; or name the layers that "
+        "the target is for."
     )
 
 
-def _is_full(target: Target) -> bool:
-    """Return whether every item has a label at the last position, so that no position is left out."""
-    last = target.labels[:, -1]
-    return last.dtype != object or all(label is not None for label in last)
+def _batch_first(record: Record) -> tuple[int, ...]:
+    """Return the shape of a record's array with its rows first."""
+    return np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
 
 
-def _any(column: np.ndarray) -> bool:
-    return any(label is not None for label in column)
+def _used(labels: np.ndarray) -> int:
+    """Return the number of positions up to the last one at which an item has a label."""
+    used = np.flatnonzero((labels.astype(object) != np.array(None)).any(axis=0))
+    return int(used[-1]) + 1 if used.size else 0
 
 
 def _begins_with(new: np.ndarray, old: np.ndarray, *, may_lack: bool = False) -> bool:
