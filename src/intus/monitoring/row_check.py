@@ -15,12 +15,18 @@ import numpy as np
 from ..backends.base import CapturedTensor
 from ..core.fingerprints import fingerprints
 
-#: The rows that are looked for among all.
-_SAMPLE = 64
-#: Differences that are due to rounding: of the median distance between rows, and of their size.
-_OF_DISTANCE, _OF_SIZE = 0.05, 1e-5
+#: The difference that passes for none, of the typical distance between rows that differ.
+_OF_DISTANCE = 0.05
+#: The same where sorted rows are compared, which come closer by chance.
+_OF_DISTANCE_SORTED = 0.005
+#: The most that rounding changes in a row, of its size: in the model, and in its fingerprint.
+_ROUNDING, _OWN_ROUNDING = 1e-5, 1e-12
+#: The part of the rows that the other order moves which are not where they should be in a layer with an order
+#: of its own. Fewer may be drawn anew by the model, of a few kinds and by chance as many of each.
+_MOST = 0.5
 
-Verdict = Literal["kept", "reordered", "mixed"]
+#: Found of the rows of a layer: see ``compare``.
+Verdict = Literal["kept", "reordered", "mixed", "alike"]
 
 
 class Place(NamedTuple):
@@ -68,7 +74,7 @@ def permutation(rows: int) -> np.ndarray:
 
 
 def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict:
-    """Tell whether a layer keeps the order of its rows.
+    """Tell whether a layer keeps the order of its rows, of which equal ones may stand for each other.
 
     Args:
         first: The fingerprints of its rows.
@@ -77,7 +83,8 @@ def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict
 
     Returns:
         ``"kept"`` if the layer's rows came in that order too; ``"reordered"`` if the same rows came in yet
-        another; ``"mixed"`` if they are other rows, such as with noise, or the nodes of a graph.
+        another; ``"mixed"`` if they are other rows, such as with noise, or the nodes of a graph; ``"alike"``
+        if they differ so little that rounding hides their order.
 
     Example:
         >>> rows = fingerprints(np.eye(4), 0)
@@ -85,15 +92,46 @@ def compare(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> Verdict
         >>> compare(rows, rows[order], order), compare(rows, rows, order), compare(rows, rows * 2, order)
         ('kept', 'reordered', 'mixed')
     """
-    some = np.unique(np.linspace(0, len(first) - 1, _SAMPLE).astype(int))
-    of_some = np.linalg.norm(first[some][:, None] - first[some][None], axis=2)
-    apart = float(np.median(of_some[~np.eye(len(some), dtype=bool)]))
-    near = _OF_DISTANCE * apart + _OF_SIZE * float(np.abs(first).max(initial=0))
-    if (np.linalg.norm(second - first[order], axis=1) <= near).all():
+    expected = first[order]
+    off = np.linalg.norm(second - expected, axis=1)
+    apart = np.linalg.norm(first - expected, axis=1)  # of each row and the one that takes its place
+    rounding, least = (share * expected[:, -1] for share in (_ROUNDING, _OWN_ROUNDING))
+    are_alike = not (apart > rounding).any()
+    floor = least if are_alike else rounding
+    seen = apart > floor
+    distance = (
+        float(np.median(apart[seen])) if seen.any() else 0.0
+    )  # of rows that differ, however many do not
+    is_off = off > _OF_DISTANCE * distance + floor
+    if not is_off.any():
         return "kept"
-    between = np.linalg.norm(second[some][:, None] - first[None], axis=2)
-    found = (between.min(axis=1) <= near).all() and len(np.unique(between.argmin(axis=1))) == len(some)
-    return "reordered" if found else "mixed"
+    has_moved = is_off.sum() >= _MOST * seen.sum() and (not are_alike or _are_different(first))
+    if has_moved and _are_same(expected, second, _OF_DISTANCE_SORTED * distance + least):
+        return "reordered"
+    return "alike" if (off <= rounding).all() else "mixed"
+
+
+def _are_same(first: np.ndarray, second: np.ndarray, near: np.ndarray) -> bool:
+    """Return whether two passes have the same rows in any order, each as often.
+
+    Sorted, equal numbers stand at the same places.
+
+    Args:
+        first: The fingerprints of the rows of one.
+        second: Those of the other.
+        near: The difference that passes for the same, for each row of the first.
+    """
+    places = first.argsort(axis=0)
+    gaps = np.abs(np.sort(second, axis=0) - np.take_along_axis(first, places, axis=0))
+    return bool((gaps <= near[places]).all())
+
+
+def _are_different(rows: np.ndarray) -> bool:
+    """Return whether most rows are of one kind each, so that they are not equal rows, rounded by their place.
+
+    An operation may round differently at the end of a batch.
+    """
+    return len(np.unique(rows, axis=0)) > len(rows) / 2
 
 
 class RowCheck:

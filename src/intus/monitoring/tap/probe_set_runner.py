@@ -18,7 +18,7 @@ from ...core.notes import Facts
 from ...core.probes_disabled import probes_disabled
 from ...core.record import PROBE_SET_MODE
 from ..probe_set import ProbeSet, taken
-from ..row_check import Place, RowCheck, Rows, listed, permutation
+from ..row_check import Place, RowCheck, Rows, Verdict, listed, permutation
 from ..schedule import Schedule
 from ..warn_once import WarningLog
 from .batch_axes import possible
@@ -86,10 +86,12 @@ _KERNELS = (
 _NOT_PROVEN = (
     "It is not proven for {} of {} that the order of rows is kept, because {}. Scores with labels assume it."
 )
-_MIXED = (
-    "its rows are others when those of the probe set come in another order, as of noise drawn in "
-    "evaluation mode, or of the nodes of a graph"
-)
+#: Why the order of rows is not proven, for each verdict.
+_UNPROVEN: dict[Verdict, str] = {
+    "mixed": "its rows are others when those of the probe set come in another order, as of noise drawn in "
+    "evaluation mode, or of the nodes of a graph",
+    "alike": "its rows differ by no more than rounding",
+}
 
 _NOT_KEPT = (
     "intus: the model that epoch %s of %s has trained is not shown, because other weights were loaded into "
@@ -235,7 +237,7 @@ class ProbeSetRunner:
         self._kernels_of: Callable[[Any], dict[str, Any]] = getattr(backend, "kernels", lambda model: {})
         self._kernels: dict[str, Any] | None = None  # the settings of kernels in its first pass
         self._is_written = False  # since the inputs are no longer those that the labels are for
-        self._said: set[Place] = set()  # of which a notice tells
+        self._said: set[tuple[Place, Verdict]] = set()  # of which a notice tells
         self._are_orders_unknown = False  # whether a notice tells of it
         self._step: float = 0  # the call before which it ran last, with ``every``
         self._last_epoch = math.nan  # the epoch in which it ran last
@@ -596,35 +598,37 @@ class ProbeSetRunner:
     def _say_orders(self, unknown: str) -> None:
         """Say of which layers the rows have an order of their own, and of which that is not known."""
         assert self._rows is not None
-        if news := self._new(self._rows.places("reordered")):
+        if news := self._new("reordered"):
             one = len({place.address for place in news}) == 1
             words = f"{'Layer' if one else 'Layers'} {listed(place.address for place in news)}"
             keep, those = ("does not keep", "its rows") if one else ("do not keep", "their rows")
             text = _OWN_ORDER.format(words, self._host.name, keep, those)
             self._host.troubles.inform("rows", text, "warning")
             self._doubt({place.address for place in news})
-        if news := self._new(self._rows.places("mixed")):
-            self._host.troubles.inform(
-                "rows", _NOT_PROVEN.format(listed(place.address for place in news), self._host.name, _MIXED)
-            )
+        for verdict, reason in _UNPROVEN.items():
+            if news := self._new(verdict):
+                names = listed(place.address for place in news)
+                self._host.troubles.inform("rows", _NOT_PROVEN.format(names, self._host.name, reason))
         if unknown and not self._are_orders_unknown:
             self._are_orders_unknown = True
             self._host.troubles.inform("rows", _NOT_PROVEN.format("any layer", self._host.name, unknown))
 
     def _doubt(self, addresses: Collection[str]) -> None:
-        """Doubt what layers that are now seen to have an order of their own recorded since the last test."""
+        """Doubt what layers that are now seen to have an order of their own recorded since it was proven."""
         *before, now = self._tested
+        unproven = {place.address for place, verdict in self._said if verdict in _UNPROVEN}
         reason = f"the layer was seen to have its rows in an order of its own in epoch {now:g}"
         note = Facts(doubts=(reason,)).note
         for address in sorted(addresses):
-            after = before[0] if before else None
+            after = before[0] if before and address not in unproven else None
             doubt = Doubt(note, after=after, until=now, modes=(PROBE_SET_MODE,), address=address)
             self._host.doubt(doubt)
 
-    def _new(self, places: list[Place]) -> list[Place]:
-        """Return those of which nothing was said yet, and register that it is."""
-        news = [place for place in places if place not in self._said]
-        self._said.update(news)
+    def _new(self, verdict: Verdict) -> list[Place]:
+        """Return the tensors of a verdict of which it was not said yet, and register that it is."""
+        assert self._rows is not None
+        news = [place for place in self._rows.places(verdict) if (place, verdict) not in self._said]
+        self._said.update((place, verdict) for place in news)
         return news
 
     @property
