@@ -29,6 +29,15 @@ _SEVERAL = (
     "The step takes several gradients of {}, of which only the first is recorded. Take each in a step "
     "of its own, or the gradient of the sum of the losses."
 )
+_CHANGED = (
+    "{} of {} is not recorded: the step computes with the parameter before the model gets it, as with a "
+    "pruning mask, so that the tensor that the layer uses is another one. Let the model itself do that in "
+    "its call, or probe a step that gives the model the parameters as they are."
+)
+_LACKING = (
+    "The step differentiates by {}, but has no gradient of it that can be recorded: it takes one for each "
+    "record, as jax.vmap around jax.grad does, or the loss does not depend on it, so that it is 0."
+)
 _DERIVED = (
     "Gradients at {} are not recorded: the loss is made of derivatives of the model, and what the step "
     "computes there may be one of these, not a gradient of the loss, as at a frozen part before what is "
@@ -384,6 +393,11 @@ class Attachment:
             self._tap.on_error(CaptureError(_PARTLY.format(", ".join(map(repr, shadow.partly)))))
         if shadow.several:
             self._tap.on_error(CaptureError(_SEVERAL.format(", ".join(shadow.several))))
+        for kind, addresses in shadow.changed.items():
+            if kind in self._kinds:
+                self._tap.on_error(CaptureError(_CHANGED.format(kind, ", ".join(addresses))))
+        if shadow.lacking:
+            self._tap.on_error(CaptureError(_LACKING.format(", ".join(shadow.lacking))))
         if shadow.derived:
             self._tap.on_error(CaptureError(_DERIVED.format(", ".join(map(repr, shadow.derived)))))
 

@@ -14,7 +14,7 @@ import jax
 
 from ..base import Operation
 from . import library
-from .interception import PLACE, Intercepted, Place, active, dotted
+from .interception import PLACE, Intercepted, Place, active, dotted, is_passed, passing
 from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
 logger = logging.getLogger("intus.backends")
@@ -228,11 +228,13 @@ def _tapped(cls: Any) -> Any:
         interceptor, place = active(), getattr(self, PLACE, None)
         if interceptor is None or place is None or not place.observed:
             return cls.__call__(self, *args, **kwargs)
-        if interceptor.parameters:
-            self = _parameters_passed(self, place, interceptor)
+        named = list(_places_of_parameters(self)) if interceptor.parameters else []
+        if named:
+            self = _parameters_passed(self, named, interceptor)
         state = None if place.address else jax.tree.leaves(self)
         run = partial(cls.__call__, self)
-        return interceptor.call(Intercepted(place.address, cls, run, args, kwargs, state=state))
+        with passing((address, name) for address, name, _ in named):
+            return interceptor.call(Intercepted(place.address, cls, run, args, kwargs, state=state))
 
     names = {
         "__call__": call,
@@ -244,17 +246,24 @@ def _tapped(cls: Any) -> Any:
     return type(cls)(cls.__name__, (cls,), names)
 
 
-def _parameters_passed(module: Any, place: Place, interceptor: Any) -> Any:
-    """Return a copy of a module whose own parameters passed through the interceptor."""
+def _places_of_parameters(module: Any) -> Iterator[tuple[str, str, Path]]:
+    """Yield address, name and path of the parameters in a module that no call around it has passed."""
+    for inner, part in modules(module):
+        place: Any = getattr(part, PLACE, None)
+        for own in place.parameters if place is not None and place.observed else ():
+            if not is_passed(place.address, name := dotted(own)):
+                yield place.address, name, (*inner, *own)
+
+
+def _parameters_passed(module: Any, named: Sequence[tuple[str, str, Path]], interceptor: Any) -> Any:
+    """Return a copy of a module in which parameters passed through the interceptor."""
 
     def values(module: Any) -> list[Any]:
-        return [_at(module, path) for path in place.parameters]
+        return [_at(module, path) for _, _, path in named]
 
-    if not place.parameters:
-        return module
     passed = [
-        interceptor.parameter(place.address, dotted(path), value)
-        for path, value in zip(place.parameters, values(module), strict=True)
+        interceptor.parameter(address, name, value)
+        for (address, name, _), value in zip(named, values(module), strict=True)
     ]
     return eqx.tree_at(values, module, passed)
 

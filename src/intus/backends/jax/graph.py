@@ -343,5 +343,5 @@ def _flat_settings(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    hidden = value is None or value is False or value == () or callable(value)
+    hidden = value is None or value is False or (isinstance(value, tuple) and not value) or callable(value)
     return not (hidden or "jaxpr" in name or "sharding" in name or name in ("name", "effect", "branches"))

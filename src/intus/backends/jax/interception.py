@@ -6,7 +6,7 @@ interceptor of the context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -77,7 +77,8 @@ class Interceptor:
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Return the value that a call of a module is to use as its parameter.
 
-        It is called before ``call``, for each parameter of the module.
+        It is called before ``call``, for each parameter of the module and of those inside of it, as it is
+        before the module computes with it (``WeightNorm``).
         """
         return value
 
@@ -114,6 +115,25 @@ def intercepting(interceptor: Interceptor) -> Iterator[None]:
         yield
     finally:
         _active.reset(token)
+
+
+#: The addresses and names of the parameters that a call around the present one has passed.
+_PASSED: ContextVar[frozenset[tuple[str, str]]] = ContextVar("intus_jax_passed", default=frozenset())
+
+
+def is_passed(address: str, name: str) -> bool:
+    """Return whether a call around this one has passed a parameter: what is there now was computed of it."""
+    return (address, name) in _PASSED.get()
+
+
+@contextmanager
+def passing(parameters: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Hold that parameters have been passed, for the time of a call."""
+    token = _PASSED.set(_PASSED.get().union(parameters))
+    try:
+        yield
+    finally:
+        _PASSED.reset(token)
 
 
 def dotted(path: tuple[Any, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from jax._src.interpreters.batching import BatchTracer
 from jax._src.source_info_util import user_frames
+from jax.core import Tracer
 
 from ...core.graph import Source
 
@@ -52,6 +53,11 @@ def batched(value: Any) -> Batched | None:
     size = shape.pop(value.batch_dim)
     name = value._trace.axis_data.name
     return Batched((size, *shape), name if isinstance(name, str) else None)
+
+
+def is_of_trace(value: Any, other: Any) -> bool:
+    """Return whether a value ends with the trace that another, which is traced too, ends with."""
+    return isinstance(other, Tracer) and value._trace is other._trace
 
 
 def site(equation: Any) -> Source | None:

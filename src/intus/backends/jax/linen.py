@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import linen
 
 from ...core.errors import InputError
 from ..base import Operation
-from .interception import Intercepted, active, dotted
+from .arrays import is_array
+from .interception import Intercepted, active, dotted, is_passed, passing
+from .internals import is_of_trace
 from .library import Leaves, Opened, StateArray
 
 _CHANNELS_LAST = frozenset(
@@ -193,24 +197,89 @@ class _Calls:
 
     def __init__(self, model: linen.Module) -> None:
         self._model, self._depth = model, 0
+        #: The scopes whose parameters have passed, with the address and name of each.
+        self._scopes: list[tuple[Any, list[tuple[str, str]]]] = []
 
     def __call__(self, next_call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         """Run a method of a module; ``flax.linen.intercept_methods`` calls this."""
         interceptor, module = active(), context.module
         # A lifted module (nn.remat, nn.scan) has no parent, so that a call inside of the model's counts too.
-        belongs = self._depth or _is_copy(_root(module), self._model)
-        if interceptor is None or not belongs or not _is_call(context):
+        root = _root(module)
+        if interceptor is None or not (self._depth or _is_copy(root, self._model)):
             return next_call(*args, **kwargs)
+        with passing(() if self._depth else self._pass_parameters(root.scope, interceptor)):
+            self._depth += 1
+            try:
+                return self._run(next_call, args, kwargs, context, interceptor)
+            finally:
+                self._depth -= 1
+
+    def _run(self, next_call: Any, args: Any, kwargs: Any, context: Any, interceptor: Any) -> Any:
+        if not _is_call(context):
+            return next_call(*args, **kwargs)
+        module = context.module
         address = dotted(module.path)
         bound = None if module.path else Bound.of(module)
-        self._depth += 1
-        try:
-            with _parameters_passed(module, address, interceptor):
-                state = None if bound is None else jax.tree.leaves(bound.variables)
-                call = Intercepted(address, type(module), next_call, args, kwargs, bound, state)
-                return interceptor.call(call)
-        finally:
-            self._depth -= 1
+        with _own_parameters_passed(module, address, interceptor):
+            state = None if bound is None else jax.tree.leaves(bound.variables)
+            call = Intercepted(address, type(module), next_call, args, kwargs, bound, state)
+            return interceptor.call(call)
+
+    def _pass_parameters(self, scope: Any, interceptor: Any) -> list[tuple[str, str]]:
+        """Let the parameters of a scope pass through the interceptor, once, before any method reads them.
+
+        ``setup`` reads parameters too, and what ``nn.WeightNorm`` and ``nn.map_variables`` make of them are
+        no parameters. The scope is that of one ``apply`` in the step, so that it ends with the trace.
+
+        Returns:
+            The address and name of each that passed.
+        """
+        if not interceptor.parameters or scope is None:
+            return []
+        for known, names in self._scopes:
+            if known is scope:
+                return names
+        names = list[tuple[str, str]]()
+
+        def passed(node: Any, path: tuple[Any, ...]) -> Any:
+            if isinstance(node, Mapping):
+                kind: Any = type(node)
+                return kind({name: passed(part, (*path, name)) for name, part in node.items()})
+            return jax.tree.map(partial(one, path), node)  # it may be in a box, such as nn.Partitioned
+
+        def one(path: tuple[Any, ...], value: Any) -> Any:
+            address, name = dotted(path[:-1]), str(path[-1])
+            result = interceptor.parameter(address, name, value)
+            if not is_of_trace(result, value):  # of a module that was bound outside, and outlives the trace
+                return value
+            names.append((address, name))
+            return result
+
+        before = scope._collection("params")  # flax has no public way to replace
+        if before:
+            scope._variables["params"] = passed(before, ())
+        self._scopes.append((scope, names))
+        return names
+
+
+@contextmanager
+def _own_parameters_passed(module: linen.Module, address: str, interceptor: Any) -> Iterator[None]:
+    """Let parameters of a module that have not passed do so for the time of a call."""
+    scope: Any = module.scope
+    before = scope._collection("params") if interceptor.parameters else {}
+    own = {
+        name: interceptor.parameter(address, name, value)
+        for name, value in before.items()
+        if is_array(value) and not is_passed(address, name)
+    }
+    if not own:
+        yield
+        return
+    scope._variables["params"] = {**before, **own}
+    try:
+        yield
+    finally:
+        scope._variables["params"] = before
 
 
 def _is_call(context: Any) -> bool:
@@ -241,24 +310,6 @@ def _are_alike(value: Any, other: Any) -> bool:
         return len(value) == len(other) and all(map(_are_alike, value, other))
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         return value.keys() == other.keys() and all(_are_alike(value[key], other[key]) for key in value)
+    if is_array(value) or is_array(other):  # which compare element by element
+        return type(value) is type(other) and np.array_equal(value, other)
     return bool(value == other)
-
-
-@contextmanager
-def _parameters_passed(module: linen.Module, address: str, interceptor: Any) -> Iterator[None]:
-    """Let a module's own parameters pass through the interceptor for the time of a call."""
-    scope: Any = module.scope
-    before = (
-        scope._collection("params") if interceptor.parameters else {}
-    )  # flax has no public way to replace
-    if not before:
-        yield
-        return
-    scope._variables["params"] = {
-        name: value if isinstance(value, Mapping) else interceptor.parameter(address, name, value)
-        for name, value in before.items()
-    }
-    try:
-        yield
-    finally:
-        scope._variables["params"] = before

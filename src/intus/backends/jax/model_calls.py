@@ -27,7 +27,7 @@ _SEVERAL = (
     "it is inside of several transforms such as jax.vmap. Let one jax.vmap run over the batch, and the model "
     "itself over the other axis"
 )
-_MEMBERS = (
+MEMBERS = (
     "jax.vmap runs over the model, or over what is not its data, so that its axis is that of the members of "
     "an ensemble, or of samples. Probe one member, in a step of its own"
 )
@@ -105,7 +105,7 @@ class ModelCalls:
             batches: The number of ``jax.vmap`` that it is under.
         """
         if batches and self._is_mapped(self._within.get((mark.address, mark.call), 0)):
-            return _MEMBERS
+            return MEMBERS
         return _SEVERAL if batches > 1 else ""
 
     def has_other_rows(self, mark: Mark, repeat: int) -> bool:

@@ -14,7 +14,7 @@ from flax import nnx
 
 from ..base import Operation
 from . import library
-from .interception import PLACE, Intercepted, Place, active, dotted
+from .interception import PLACE, Intercepted, Place, active, dotted, is_passed, passing
 from .library import Leaves, Opened, Path, StateArray, call_model, callable_modules, elements, not_found
 
 #: Attributes that nnx.Pytree keeps for itself.
@@ -333,23 +333,33 @@ def _tapped(cls: Any) -> Any:
 
 @contextmanager
 def _parameters_passed(module: nnx.Module, place: Place, interceptor: Any) -> Iterator[None]:
-    """Let a module's own parameters pass through the interceptor for the time of a call."""
+    """Let the parameters in a module pass through the interceptor for the time of a call."""
     changed = []
-    named = [(path, dotted(path)) for path in place.parameters if interceptor.parameters]
+    named = list(_places_of_parameters(module)) if interceptor.parameters else []
+    parameters = [(address, name) for address, name, _ in named]
     if interceptor.origins and place.origin is not None:
-        named.append((place.origin, ""))
-    for path, name in named:
-        variable = _at(module, path)
+        named.append((place.address, "", _at(module, place.origin)))
+    for address, name, variable in named:
         value = variable.get_raw_value()
-        passed = interceptor.parameter(place.address, name, variable.get_value())
+        passed = interceptor.parameter(address, name, variable.get_value())
         changed.append((variable, value, passed))
         _set(variable, passed)
     try:
-        yield
+        with passing(parameters):
+            yield
     finally:
         for variable, value, passed in reversed(changed):
             if variable.get_raw_value() is passed:
                 _set(variable, value)
+
+
+def _places_of_parameters(module: nnx.Module) -> Iterator[tuple[str, str, Any]]:
+    """Yield address, name and variable of the parameters in a module that no call around it has passed."""
+    for _, part in modules(module):
+        place: Any = getattr(part, PLACE, None)
+        for path in () if place is None else place.parameters:
+            if not is_passed(place.address, name := dotted(path)):
+                yield place.address, name, _at(part, path)
 
 
 def _set(variable: nnx.Param[Any], value: Any) -> None:

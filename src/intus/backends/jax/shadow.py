@@ -24,7 +24,8 @@ from .interception import Intercepted, Interceptor, intercepting
 from .internals import batched, bind
 from .jaxprs import Frame, evaluate
 from .library import Library, Opened
-from .model_calls import DATA, END, SAME, STATE, ModelCalls, mark_all
+from .model_calls import DATA, END, MEMBERS, SAME, STATE, ModelCalls, mark_all
+from .parameters import Entry, Parameters, entries_of, gradient_of
 from .tap_primitive import GRADIENT, VALUE, Mark, tap, tap_p
 
 #: The kind of the mark of a parameter that shows which state a module was made of, and of the result of a
@@ -93,6 +94,7 @@ class Taps(Interceptor):
         self.parameters = not {"parameter", "parameter_grad"}.isdisjoint(kinds)
         self._addresses, self._is_leaf, self._is_state = addresses, library.is_leaf, library.is_state
         self._calls: dict[str, int] = defaultdict(int)
+        self._entered: dict[tuple[str, str], int] = defaultdict(int)
         self.classes: dict[str, type] = {}
         self.model_call: ModelCall | None = None
         self.returned: dict[str, tuple[list[str], int]] = {}
@@ -134,11 +136,10 @@ class Taps(Interceptor):
 
     def parameter(self, address: str, name: str, value: Any) -> Any:
         """Mark a parameter on its way into a call; one without a name as what the module was made of."""
-        if not name:
-            return tap(value, Mark(address, _ORIGIN, self._calls[address] + 1))
-        if self._addresses is not None and address not in self._addresses:
-            return value
-        return tap(value, Mark(address, "parameter", self._calls[address] + 1, 0, name))
+        if not name:  # inside of a call, a module may have computed it
+            return value if self._depth else tap(value, Mark(address, _ORIGIN, self._calls[address] + 1))
+        self._entered[address, name] += 1
+        return tap(value, Mark(address, "parameter", self._entered[address, name], 0, name))
 
     def _is_no_data(self, value: Any) -> bool:
         return self._is_leaf(value) or self._is_state(value)
@@ -211,6 +212,8 @@ class Shadow:
         avals: Shape and dtype of each output.
         several: What several gradients were computed of, so that only the first is observed.
         derived: Modules of which maybe a derivative is computed, and no gradient of the loss.
+        changed: By kind, the parameters of which only what the step computed of them is known.
+        lacking: The parameters by which the step differentiates, and whose gradient was not found.
         partly: The modules that also ran inside of a loop or a branch, where they are not observed.
         takes_gradients: Whether the step takes gradients through the model.
         trains: Whether a dropout was active in it, or a normalization used its batch; None if nothing tells.
@@ -236,7 +239,10 @@ class Shadow:
         self.classes, self.model_call, self.returned = taps.classes, taps.model_call, taps.returned
         _check_origins(flat)
         self.calls = ModelCalls(flat, taps.within)
-        self.visits, outputs, self.several, self.derived = _visits(flat, kinds, self.calls)
+        found = _Visits(flat, kinds, self.calls, taps.classes)
+        self.visits, outputs = found.visits, found.variables
+        self.several, self.derived = sorted(found.several), sorted(found.derived)
+        self.changed, self.lacking = found.changed, sorted(found.lacking)
         inner = [one for equation in flat.jaxpr.eqns for one in _taps_inside(equation)]
         inside = {one.params["mark"].address for one in inner if _is_mark(one, "output", VALUE)}
         self.partly = sorted(inside & {visit.address for visit in self.visits})
@@ -469,99 +475,115 @@ def _read(equation: Any) -> list[Any]:
     return [one for one in equation.invars if not isinstance(one, Literal)]
 
 
-def _visits(
-    flat: ClosedJaxpr, kinds: Collection[str], calls: ModelCalls
-) -> tuple[list[Visit], list[Any], list[str], list[str]]:
-    """Return the marked module calls with what is observed, their variables, ``several`` and ``alone``."""
-    marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
-    order: list[tuple[Mark, int]] = []
-    batches: dict[Any, int] = {}  # how many jax.vmap a value is under
-    taps, alone = _outermost(flat)
-    for equation in taps:
-        mark, stage = equation.params["mark"], equation.params["stage"]
-        marked[mark, stage].append(equation.outvars[0])
-        batches[equation.outvars[0]] = equation.params["batches"]
-        if mark.kind == "output" and stage == VALUE:
-            order.append((mark, len(marked[mark, stage]) - 1))
-    marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
-    for mark, stage in marked:
-        if stage == VALUE and mark.kind not in (_ORIGIN, _OUTER, DATA, STATE, END):
-            marks_of[mark.address, mark.call].append(mark)
-    total, variables, visits = _Totals(flat), list[Any](), list[Visit]()
-    counts: dict[str, int] = defaultdict(int)
-    gradients_of: dict[str, Any] = {}  # of each parameter
-    several: set[str] = set()
-    for output, repeat in order:
-        counts[output.address] += 1
-        number = counts[output.address]
-        items = []
-        for mark in marks_of[output.address, output.call]:
-            values, gradients = marked[mark, VALUE], marked.get((mark, GRADIENT), [])
-            if repeat >= len(values):
-                continue
-            value = values[repeat]
-            gradient = _gradient(value, gradients, len(values), repeat)
-            if len(gradients) > len(values) and mark.kind != "parameter" and _GRADIENTS[mark.kind] in kinds:
-                several.add(_address(mark, number))
-            if mark.kind != "output":  # what enters may also be used elsewhere
-                gradient = total.of(gradient)
-            address = _address(mark, number)
-            found = [(mark.kind, value), (_GRADIENTS[mark.kind], gradient)]
-            if mark.kind == "parameter":  # one value, and the gradient of whichever call has one
-                if gradient is not None and address in gradients_of:
-                    if gradients_of[address] is not gradient and "parameter_grad" in kinds:
-                        several.add(address)
-                    gradient = None
-                elif gradient is not None:
-                    gradients_of[address] = gradient
-                found = [*found[: number == 1], (_GRADIENTS[mark.kind], gradient)]
-            for kind, variable in found:
-                if kind in kinds and variable is not None:
-                    why = calls.without_rows(mark, batches[value])
-                    items.append(Item(kind, address, mark.which, len(variables), why))
-                    variables.append(variable)
-        visits.append(Visit(output.address, tuple(items), calls.has_other_rows(output, repeat)))
-    derived = {one.address for one in alone if _GRADIENTS.get(one.kind) in kinds}
-    return visits, variables, sorted(several), sorted(derived)
-
-
-def _address(mark: Mark, call: int) -> str:
-    """Return the address of a parameter, or of a module with its call."""
-    if mark.name:
-        return f"{mark.address}.{mark.name}" if mark.address else mark.name
-    return of_call(mark.address, call)
-
-
-def _gradient(value: Any, gradients: list[Any], values: int, repeat: int) -> Any:
-    """Return the gradient of a marked value; None if there is none, or it is not clear which it is.
+class _Visits:
+    """The marked module calls of a step, with what is observed.
 
     Args:
-        value: The variable of the value.
-        gradients: The gradients of values with the same mark, in the order of the backward pass.
-        values: How many values have that mark.
-        repeat: Which of them it is.
+        flat: The step.
+        kinds: The kinds of tensors to observe.
+        calls: The calls of the model.
+        classes: The modules that were called, by address.
+
+    Attributes:
+        visits: The calls in order.
+        variables: The variables that are observed, in the order of ``Item.position``.
+        several: As ``Shadow.several``; ``derived``, ``changed`` and ``lacking`` likewise.
     """
-    gradients = [one for one in gradients if one.aval.shape == value.aval.shape]
-    if len(gradients) == values:
-        return gradients[values - 1 - repeat]
-    return gradients[0] if gradients and values == 1 else None
+
+    def __init__(
+        self,
+        flat: ClosedJaxpr,
+        kinds: Collection[str],
+        calls: ModelCalls,
+        classes: Collection[str],
+    ) -> None:
+        self._kinds, self._calls, self._parameters = kinds, calls, Parameters(flat)
+        self.visits, self.variables = list[Visit](), list[Any]()
+        self.several, self.lacking = set[str](), set[str]()
+        self.changed: dict[str, list[str]] = defaultdict(list)  # by kind
+        self._marked: dict[tuple[Mark, str], list[Any]] = defaultdict(list)
+        self._batches: dict[Any, int] = {}  # how many jax.vmap a value is under
+        levels: dict[Any, int] = {}
+        order: list[tuple[Mark, int]] = []
+        taps, alone = _outermost(flat)
+        for equation in taps:
+            mark, stage, result = equation.params["mark"], equation.params["stage"], equation.outvars[0]
+            self._marked[mark, stage].append(result)
+            self._batches[result], levels[result] = equation.params["batches"], equation.params["level"]
+            if mark.kind == "output" and stage == VALUE:
+                order.append((mark, len(self._marked[mark, stage]) - 1))
+        # In a loss of derivatives of the model, a parameter without a gradient is no surprise, as a bias.
+        takes_gradients = any(stage == GRADIENT for _, stage in self._marked)
+        self._tells_lacking = takes_gradients and max(levels.values(), default=0) == 1
+        self.derived = {one.address for one in alone if _GRADIENTS.get(one.kind) in kinds}
+        marks_of: dict[tuple[str, int], list[Mark]] = defaultdict(list)
+        for mark, stage in self._marked:
+            if stage == VALUE and mark.kind in ("input", "output"):
+                marks_of[mark.address, mark.call].append(mark)
+        entries: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+        for mark, entry in entries_of(self._marked, levels):
+            entries[mark.address, mark.name].append(entry)
+        owned: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for address, name in entries:
+            owned[_owner(address, classes)].append((address, name))
+        counts: dict[str, int] = defaultdict(int)
+        for output, repeat in order:
+            counts[output.address] += 1
+            number = counts[output.address]
+            items = [
+                item
+                for mark in marks_of[output.address, output.call]
+                for item in self._tensors(mark, repeat, number)
+            ]
+            for address, name in owned[output.address] if number == 1 else ():
+                found = entries[address, name]
+                # Of a part that was never called, such as a layer in a branch, only what is used.
+                if address == output.address or self._parameters.is_used(found):
+                    items += self._parameter(address, name, found)
+            self.visits.append(Visit(output.address, tuple(items), calls.has_other_rows(output, repeat)))
+
+    def _tensors(self, mark: Mark, repeat: int, number: int) -> Iterator[Item]:
+        """Yield a tensor of a call of a module, and its gradient, that are observed."""
+        values, gradients = self._marked[mark, VALUE], self._marked.get((mark, GRADIENT), [])
+        if repeat >= len(values):
+            return
+        value = values[repeat]
+        gradient = gradient_of(value, gradients, len(values), repeat)
+        address = of_call(mark.address, number)
+        if len(gradients) > len(values) and _GRADIENTS[mark.kind] in self._kinds:
+            self.several.add(address)
+        if mark.kind != "output":  # what enters may also be used elsewhere
+            gradient = self._parameters.total(gradient)
+        why = self._calls.without_rows(mark, self._batches[value])
+        for kind, variable in (mark.kind, value), (_GRADIENTS[mark.kind], gradient):
+            yield from self._item(kind, address, mark.which, variable, why)
+
+    def _parameter(self, module: str, name: str, entries: Sequence[Entry]) -> Iterator[Item]:
+        """Yield a parameter, and its gradient, that are observed."""
+        found = self._parameters.of(entries)
+        address = f"{module}.{name}" if module else name
+        why = MEMBERS if self._batches[entries[0].value] else ""
+        yield from self._item("parameter", address, 0, found.value, why)
+        yield from self._item("parameter_grad", address, 0, found.gradient, why)
+        if found.value is None:
+            self.changed["parameter"].append(address)
+        if found.is_changed:
+            self.changed["parameter_grad"].append(address)
+        if "parameter_grad" not in self._kinds:
+            return
+        if found.has_several:
+            self.several.add(address)
+        if found.lacks and self._tells_lacking and module not in self.derived:
+            self.lacking.add(address)
+
+    def _item(self, kind: str, address: str, which: int, variable: Any, why: str) -> Iterator[Item]:
+        if kind in self._kinds and variable is not None:
+            yield Item(kind, address, which, len(self.variables), why)
+            self.variables.append(variable)
 
 
-class _Totals:
-    """Follows the sums in which a backward pass collects the gradients of a value that is used repeatedly."""
-
-    def __init__(self, flat: ClosedJaxpr) -> None:
-        self._readers: dict[Any, list[Any]] = defaultdict(list)
-        for equation in flat.jaxpr.eqns:
-            for variable in equation.invars:
-                if not isinstance(variable, Literal):
-                    self._readers[variable].append(equation)
-
-    def of(self, variable: Any) -> Any:
-        """Return the sum that a contribution ends in; None of None."""
-        while variable is not None:
-            sums = [one for one in self._readers[variable] if one.primitive.name == "add_any"]
-            if len(sums) != 1:
-                return variable
-            variable = sums[0].outvars[0]
-        return None
+def _owner(address: str, classes: Collection[str]) -> str:
+    """Return the innermost module around an address, or at it, that was called; "" if there is none."""
+    while address and address not in classes:
+        address = address.rpartition(".")[0]
+    return address
