@@ -151,11 +151,7 @@ def _graph(graph: Any, builder: GraphBuilder, rows: Rows, facts: Mapping[str, An
 
 
 def _scopes_around(name: str) -> list[str]:
-    """Return the name scopes of an operation, outermost first.
-
-    >>> _scopes_around("a/b/c")
-    ['a', 'a/b']
-    """
+    """Return the name scopes of an operation, outermost first: ``a`` and ``a/b`` of ``a/b/c``."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
