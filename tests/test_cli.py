@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 import intus
 from intus import trace
 from intus.cli import main, parser
+from intus.cli.numpy_names import numpy_names
 from intus.core.errors import IntusError
 
 NET = """
@@ -501,3 +502,25 @@ def test_invalid_port_exits_with_2(command: list[str], port: str, capsys: pytest
 def test_invalid_frontend_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--role", "evaluator", "--port", "0", "--frontend-url", "elsewhere:8080"]) == 1
     assert "frontend_url must be an address such as http://HOST:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("ones(2, 4)", "ones((2, 4))", "ones([2, 4])", "ones(2)", "ones(())", "zeros(3, 1, 2)"),
+        *("zeros(size=(2, 3))", "ones(2, 3, dtype=int32)", "ones((2, 8), dtype=int64)", "rand(2, 4)"),
+        *("rand(4)", "randn(1, 3, 8, 8)", "randn((2,))", "randint(5, (2, 3))", "randint(2, 5, (2, 3))"),
+        *("randint(0, 9, size=(4,))", "randint(high=5, size=[2])", "randint(5, (2,), dtype=int32)"),
+    ],
+)
+def test_inputs_without_torch_are_those_of_torch(written):
+    """Expect shapes and dtypes of torch of functions that make arrays."""
+    found, expected = eval(written, numpy_names()), eval(written, dict(vars(torch)))
+    assert (found.shape, f"torch.{found.dtype}") == (tuple(expected.shape), str(expected.dtype))
+    if "rand" not in written:
+        assert (found == expected.numpy()).all()
+
+
+def test_inputs_without_torch_name_arguments_of_torch():
+    with pytest.raises(TypeError, match="requires_grad= is an argument of torch, which is not installed"):
+        numpy_names()["ones"](2, requires_grad=True)

@@ -20,6 +20,7 @@ from ..backends import base
 from ..core.errors import InputError, IntusError, check_installed, did_you_mean
 from ..reading import ENDINGS
 from .choice import choice
+from .numpy_names import numpy_names
 
 if TYPE_CHECKING:
     from ..tracing.results.trace import Trace
@@ -144,7 +145,7 @@ def subject(written: str) -> Subject:
 def inputs(written: str | None, *subjects: Subject) -> Any:
     """Evaluate ``--inputs`` with the names of torch and of the files, of which the first takes precedence.
 
-    Where torch is not installed, the names are those of numpy and ``numpy.random``.
+    Where torch is not installed, the names are those of numpy and ``numpy.random``; see ``numpy_names``.
 
     Args:
         written: The expression; None if there is none.
@@ -163,7 +164,7 @@ def inputs(written: str | None, *subjects: Subject) -> Any:
     if all(isinstance(one.what, Trace) for one in subjects):
         raise InputError(f"--inputs {written!r}: no model runs, a trace was recorded before. Leave it out.")
     if importlib.util.find_spec("torch") is None:
-        names = {**vars(np.random), **vars(np), "np": np}
+        names = numpy_names()
     else:
         torch = importlib.import_module("torch")
         names = {**vars(torch), "torch": torch, "np": np}

@@ -400,6 +400,7 @@ class GraphBuilder:
             facts={
                 **(facts or {}),
                 **({"inside_operations": inside} if inside else {}),
+                **({"shared_params": dict(self._shared)} if self._shared else {}),
                 **{f"{OP_KINDS[end]}s": names for end, names in self._names.items() if any(names)},
             },
         )

@@ -61,6 +61,7 @@ def match(graph: Graph, text: str) -> Match:
             of modules, of which it is not known what they return: the message has what they may return.
         InputError: If the text does not follow the grammar of ``core.address``.
     """
+    _check_meant(graph, text)
     rows = graph.rows(text)
     if rows is not None:
         check_outputs_known(graph, graph.module_names.get(text, ()))
@@ -119,6 +120,25 @@ def match(graph: Graph, text: str) -> Match:
         )
     known = [*_suggestions(graph), *graph.types, *(module.type for module in graph.modules), *params]
     raise AddressError(f"{graph.model} has no {place!r}. {did_you_mean(place, known)}")
+
+
+def _check_meant(graph: Graph, text: str) -> None:
+    """Raise AddressError if a label or type is also the framework's name of something else."""
+    others = graph.facts.get("other_names", {})
+    if not others or is_pattern(text):
+        return
+    address = Address.parse(text)
+    name = next((one for one in (address.place, str(Address(address.name))) if one in others), None)
+    if name is None:
+        return
+    where = f"{others[name]!r} in this trace" if others[name] else "which is not in this trace"
+    meant = graph.rows(name)
+    labels = _names_of_kind(graph, name) if meant is None else [graph.label(row) for row in meant]
+    raise AddressError(
+        f"{name!r} is the name of a tensor or operation of {graph.model}, {where}, and also what "
+        f"{', '.join(map(repr, labels[:_MOST]))} can be called here. Write a label in full, or select with a "
+        "function, such as find(lambda op: op.type == …)."
+    )
 
 
 def check_told(graph: Graph, addresses: Iterable[str]) -> None:
@@ -228,6 +248,7 @@ def resolve(graph: Graph, key: str | int | Address, *, ordinals: Sequence[int] |
                 f"{len(rows) - 1}."
             )
         return [rows[key]]
+    _check_meant(graph, key)
     found = graph.rows(key)
     check_outputs_known(graph, graph.module_names.get(key, ())[:1])
     if found is None:
@@ -306,12 +327,15 @@ def param_addresses(graph: Graph) -> dict[str, int]:
 
     A tied parameter has one address for each module that holds it.
     """
+    own = {param.address: number for number, param in enumerate(graph.params)}
+    if shared := graph.facts.get("shared_params"):  # whatever the attributes of other modules are called
+        return {address: own[first] for address, first in shared.items() if first in own} | own
     tied = {
         f"{module.address}.{graph.params[number].address.rpartition('.')[2]}".lstrip("."): number
         for module in graph.modules
         for number in module.params
     }
-    return tied | {param.address: number for number, param in enumerate(graph.params)}
+    return tied | own
 
 
 def _select(graph: Graph, selection: Selection, handle: Callable[[int], Any]) -> list[int]:

@@ -18,7 +18,7 @@ from thread_help import run_in_threads
 import intus
 from backends.contract import Collect
 from intus.backends.base import for_model
-from intus.core.errors import CaptureError, InputError
+from intus.core.errors import AddressError, CaptureError, InputError
 from intus.monitoring import sender
 from intus.serving.run import Server
 
@@ -684,3 +684,72 @@ def test_what_runs_a_session_is_refused(kind):
                 found = monitored.run(y, {x: ROWS})
                 handle.remove()
                 np.testing.assert_array_equal(outputs(tap)["y"], found)
+
+
+@pytest.fixture
+def named():
+    """Yield a Session, feeds, and a fetch whose operations have names of scopes, labels and types."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf1.placeholder(tf.float32, [None, 4], "x")
+        weight = tf1.get_variable("w", initializer=np.eye(4, dtype=np.float32) * 2)
+        tf.matmul(x, weight, name="MatMul")  # which no fetch needs
+        hidden = tf.matmul(tf.matmul(x, weight), weight, name="fc")
+        norm = tf.nn.l2_normalize(hidden, 1, name="norm")
+        crop = tf.strided_slice(norm, [0, 0], tf.stack([tf.shape(norm)[0], 3], name="crop/end"), name="crop")
+        one, two, three = tf.split(crop[:, : tf.shape(crop)[1]], 3, 1)
+        total = tf.reduce_sum(two * three, name="total")
+        loss = tf.add(total, tf.reduce_mean(two, name="mean"), name="loss")
+        with tf1.Session(graph=graph) as running:
+            running.run(tf1.global_variables_initializer())
+            feeds = {x: np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)}
+            yield running, feeds, loss, one
+
+
+def test_name_of_an_operation_is_its_output(named):
+    """A name means what the Session means by it, in a trace as in a probe, or it is refused."""
+    session, feeds, loss, _ = named
+    trace = intus.trace(session, loss, feeds)
+    known = []
+    for op in session.graph.get_operations():
+        if op.outputs and op.type != "VarHandleOp":
+            try:
+                found = trace[op.name].value
+            except AddressError:
+                continue
+            np.testing.assert_array_equal(found, session.run(op.outputs[0], feeds), err_msg=op.name)
+            known.append(op.name)
+    assert {"norm", "norm/Rsqrt", "crop", "crop/end", "strided_slice_1", "split", "total", "loss"} <= set(
+        known
+    )
+    assert "MatMul" not in known
+    with pytest.raises(AddressError, match="'MatMul' is the name of a tensor or operation of Session, which"):
+        trace["MatMul"]
+    handle, tap = attached(session)
+    session.run(loss, feeds)
+    handle.remove()
+    for name in {"norm", "crop", "split"} & set(outputs(tap)):
+        np.testing.assert_array_equal(outputs(tap)[name], trace[name].value)
+
+
+def test_scope_of_the_name_of_an_operation_ends_in_a_slash(named):
+    session, feeds, loss, _ = named
+    trace = intus.trace(session, loss, feeds)
+    assert (trace.modules["norm"].type, trace.modules["norm/"].type) == ("Mul", "scope")
+    np.testing.assert_array_equal(trace["norm/"].value, session.run("norm:0", feeds))
+
+
+def test_second_output_is_not_the_first_call(named):
+    """TensorFlow's ``split:1`` is refused, where an address would mean the first call."""
+    session, feeds, loss, first = named
+    trace = intus.trace(session, loss, feeds)
+    np.testing.assert_array_equal(trace["split"].value, session.run(first, feeds))
+    with pytest.raises(AddressError, match="'split:1' is the name of a tensor") as refused:
+        trace["split:1"]
+    label = str(refused.value).partition(" in this trace")[0].rpartition(", ")[2].strip("'")
+    np.testing.assert_array_equal(trace[label].value, session.run("split:1", feeds))
+    fed = {**feeds, "split:1": np.full((3, 1), 7, np.float32)}
+    trace = intus.trace(session, loss, fed)
+    np.testing.assert_array_equal(trace[r"split\:1"].value, fed["split:1"])
+    assert r"split\:1" in trace.graph.ends
+    assert "input" in {trace.graph.type_of(row) for row in trace.graph.parents(trace.graph.rows("mean")[0])}

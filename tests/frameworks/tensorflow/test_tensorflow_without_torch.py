@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import intus
+from intus.cli import main
 
 L = keras.layers
 IMAGES = np.random.default_rng(0).normal(size=(2, 6, 6, 3)).astype(np.float32)
@@ -93,3 +94,16 @@ def test_comparison_imports_no_torch(edit, refused, tmp_path):
 def test_selected_values_are_compared_without_torch(refused):
     a, b = intus.trace(net(), IMAGES, save="conv"), intus.trace(net(), IMAGES, save=["conv", "out"])
     assert len(intus.compare(a, b))
+
+
+def test_command_line_makes_inputs_as_torch_does(tmp_path, capsys):
+    """The expressions of the documentation work where torch is not installed."""
+    source = tmp_path / "net.py"
+    source.write_text("""
+import keras
+net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="out")])
+""")
+    for written in ("ones(2, 4)", "randn(2, 4)", "randint(5, (2, 4))"):
+        out = tmp_path / "net.json"
+        assert main(["view", f"{source}:net", "--inputs", written, "-o", str(out), "--no-open"]) == 0
+        assert capsys.readouterr().err == ""

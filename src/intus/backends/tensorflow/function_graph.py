@@ -23,8 +23,16 @@ from .gate import as_tensors, with_mask
 from .graph import FACTS, HANDLES, Rows, values_by_row
 from .running import unobserved
 from .state import assign, code_kept, values_of
-from .structure import Structure
+from .structure import MODES, Structure
 from .values import as_array
+
+#: Operations that call Python, which does not tell the shapes that it returns before it runs.
+_OF_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+_NO_SHAPE = (
+    "The shapes behind a tf.py_function or tf.numpy_function are not known while a trace is made, as in a "
+    "tf.function: code that reads one (x.shape[-1]) gets None, and may take another branch than where the "
+    "model runs eagerly. Call set_shape on what the function returns."
+)
 
 
 class FunctionRecorder:
@@ -56,7 +64,10 @@ class FunctionRecorder:
 def trace_function(
     model: Any, structure: Structure, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Traced:
-    """Call a model, and return the graph of the call with the values of all operations.
+    """Call a model as its caller does, and return the graph of the call with the values of all operations.
+
+    A layer that is not told whether it trains decides that itself, as in any call: those of Keras that
+    augment data do it, and a dropout does not. A ``training`` without a default is False.
 
     Args:
         model: The model.
@@ -67,7 +78,7 @@ def trace_function(
     Raises:
         CaptureError: If the call cannot be traced.
     """
-    traced = _Trace(model, structure, args, {**structure.evaluation, **kwargs})
+    traced = _Trace(model, structure, args, {**_missing_mode(structure.call, args, kwargs), **kwargs})
     # What a variable holds now, not a copy: to assign to it makes another tensor.
     params = {address: variable.read_value() for address, variable in structure.parameters.items()}
     buffers = {address: variable.read_value() for address, variable in structure.buffers.items()}
@@ -153,11 +164,16 @@ class _Trace:
         for one in self._structure.operations[1:]:
             builder.module(one.address, one.type)
         parameters, buffers = self._structure.parameters, self._structure.buffers
+        first: dict[int, str] = {}  # the address of each variable, which several modules may hold
         for address, variable in parameters.items():
-            trained = address in self._structure.trained
-            builder.param(address, variable.shape, variable.dtype.name, trainable=trained)
+            if (known := first.setdefault(id(variable), address)) != address:
+                builder.shared_param(address, known)
+            else:
+                trained = address in self._structure.trained
+                builder.param(address, variable.shape, variable.dtype.name, trainable=trained)
         for address, variable in buffers.items():
-            builder.buffer_of(address, variable.shape, variable.dtype.name)
+            if first.setdefault(id(variable), address) == address:
+                builder.buffer_of(address, variable.shape, variable.dtype.name)
         operations = self._graph.get_operations()
         numbers = {op: number for number, op in enumerate(operations)}
         returned = [one for _, one in self._outputs if getattr(one, "graph", None) is self._graph]
@@ -176,12 +192,17 @@ class _Trace:
         for name, tensor in self._outputs:
             if tensor.name in rows.rows:
                 builder.output(name, rows.rows[tensor.name])
-        graph, order = builder.graph(FACTS)
+        unshaped = {op.type for op in operations if any(one.shape.rank is None for one in op.outputs)}
+        graph, order = builder.graph(
+            FACTS if _OF_PYTHON.isdisjoint(unshaped) else {**FACTS, "notes": [_NO_SHAPE]}
+        )
         return graph, rows, order
 
     def _handles(self, variables: Mapping[str, Any]) -> dict[str, str]:
-        """Return the address of each variable by the name of the tensor that is its handle in the graph."""
-        addresses = {id(variable.handle): address for address, variable in variables.items()}
+        """Return the first address of each variable by the name of its handle in the graph."""
+        addresses: dict[int, str] = {}
+        for address, variable in variables.items():
+            addresses.setdefault(id(variable.handle), address)
         return {
             inner.name: addresses[id(outer)]
             for outer, inner in self._graph.captures
@@ -248,6 +269,17 @@ def _inside(value: Any, graph: Any, inside: Collection[Any]) -> Any:
 def _tensors(value: Any) -> list[tuple[str, Any]]:
     """Return the tensors in what a layer returned, with their names, in the order in which it has them."""
     return named(value, [one for one in tf.nest.flatten(value) if isinstance(one, tf.Tensor)])
+
+
+def _missing_mode(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, bool]:
+    """Return evaluation mode for a model that cannot be called without one, if the caller has none."""
+    try:
+        signature = inspect.signature(getattr(model, "call", model))
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # the call itself says what is wrong
+        return {}
+    required = {name for name, one in signature.parameters.items() if one.default is one.empty}
+    return {name: False for name in MODES if name in required and name not in given}
 
 
 def _spec(tensor: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...core.address import Address
 from ...core.building import GraphBuilder, Scope
 from ...core.shortest import shortest
 from .loops import before
@@ -21,6 +22,8 @@ HANDLES = (tf.resource, tf.variant)
 _READS = frozenset({"ReadVariableOp", "Identity", "Cast", "Enter", "RefEnter"})
 _VARIABLES = frozenset({"VariableV2", "Variable", "VarHandleOp"})
 _INPUTS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "IteratorGetNext"})
+#: Types of operations that may have no rows, or whose rows are in no module.
+PASSIVE = frozenset({"Const"}) | _READS | _VARIABLES | _INPUTS
 
 
 class Rows:
@@ -55,7 +58,7 @@ class Rows:
                 continue
             if op.type in _INPUTS:
                 for tensor in op.outputs:
-                    self.rows[tensor.name] = self._builder.input(op.name, *meta_of(tensor))
+                    self.rows[tensor.name] = self._builder.input(name_of(tensor), *meta_of(tensor))
             elif op.type == "Const":
                 self._constant(op)
             elif not self._is_read(op):
@@ -95,9 +98,10 @@ class Rows:
                 parents.append((self.rows[name], str(number)))
             elif name in self._texts:
                 settings.append(f"{_argument(op, number)}={self._texts[name]}")
+        computed = [one for one in op.outputs if one.name not in self.rows]  # the others are fed
         # A loop also returns the handles of what it only reads, which nothing reads in turn.
-        read = [one for one in op.outputs if one.dtype not in HANDLES or one.consumers()]
-        tensors = read or op.outputs
+        read = [one for one in computed if one.dtype not in HANDLES or one.consumers()]
+        tensors = read or computed
         event: int | None = None
         for tensor in tensors:
             row = self._builder.op(
@@ -130,6 +134,11 @@ def values_by_row(rows: Mapping[str, int], values: Mapping[str, Any], order: np.
         order: For each row that was added the row of the graph.
     """
     return {int(order[row]): values[name] for name, row in rows.items() if name in values}
+
+
+def name_of(tensor: Any) -> str:
+    """Return the address of a tensor: its operation's name, of further outputs TensorFlow's, escaped."""
+    return str(Address(tensor.name if tensor.value_index else tensor.op.name))
 
 
 def meta_of(tensor: Any) -> tuple[tuple[int, ...], str]:

@@ -136,8 +136,8 @@ class KerasBackend:
         from .function_graph import trace_function
 
         if not model.built:
-            with self.evaluation(model) as run:
-                run(kwargs or args)
+            with evaluated(), state_kept(model, is_built=False):
+                model(*args, **{**kwargs, **_evaluation_arguments(model)})
         with self.evaluation(model):
             return trace_function(model, _structure(model), args, kwargs)
 
@@ -159,7 +159,7 @@ def _structure(model: Any) -> Structure:
         trained |= {f"{prefix}{name}" for name, variable in own.items() if variable.trainable}
         for variable in one.module._non_trainable_variables:
             buffers[f"{prefix}{variable.name}"] = variable._value
-    return Structure(operations, parameters, buffers, trained, model, replaced, {"training": False})
+    return Structure(operations, parameters, buffers, trained, model, replaced)
 
 
 _FEATURES_LAST = (
@@ -172,10 +172,14 @@ def _values(model: Any) -> list[np.ndarray]:
     return [variable.numpy() for variable in model.variables]
 
 
+def _evaluation_arguments(model: Any) -> dict[str, bool]:
+    return {"training": False} if model._call_has_training_arg else {}
+
+
 @contextmanager
 def _evaluation(model: Any) -> Iterator[Callable[[Any], Any]]:
     """Yield a function that calls the model; at the end restore what the calls changed."""
-    mode = {"training": False} if model._call_has_training_arg else {}
+    mode = _evaluation_arguments(model)
     names = set(inspect.signature(model.call).parameters)
 
     def run(inputs: Any) -> Any:

@@ -24,7 +24,7 @@ from .calls import Attachment, CallObserver, ObservedCall
 from .gate import TensorFlowGate
 from .running import evaluated
 from .state import state_kept
-from .structure import Structure
+from .structure import MODES, Structure
 
 _OBSERVED = "_intus_observed"
 
@@ -76,14 +76,12 @@ def structure_of(model: Any) -> Structure:
     own = _own(model)
     # Control flow becomes operations, as in a tf.function: a trace has no branch of Python to take.
     call = _body(own, model) if isinstance(own, Function) else _rewritten(model)
-    return Structure(
-        operations, parameters, buffers, set(parameters), call, replaced, _evaluation_arguments(model)
-    )
+    return Structure(operations, parameters, buffers, set(parameters), call, replaced)
 
 
 def _evaluation_arguments(model: Any) -> dict[str, Any]:
     names = inspect.signature(model.__call__).parameters
-    return {name: False for name in ("training", "is_training") if name in names}
+    return {name: False for name in MODES if name in names}
 
 
 def replaced(module: Any, function: Callable[..., Any]) -> Callable[[], None]:

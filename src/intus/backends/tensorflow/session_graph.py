@@ -1,8 +1,13 @@
-"""The graph of a Session: name scopes are its modules, and so is each operation that can be observed."""
+"""The graph of a Session: its operations are modules, each by its name, and so are name scopes.
+
+A scope ends in a slash (``norm/``) if an operation has its name, such as the last one of
+``tf.nn.l2_normalize(name="norm")``, which is in the scope.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,7 @@ from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.traced import Traced
-from .graph import FACTS, HANDLES, Rows, meta_of, values_by_row
+from .graph import FACTS, HANDLES, PASSIVE, Rows, meta_of, name_of, values_by_row
 from .plan import ancestors, can_fetch, elements, forward, is_random, observable
 from .purpose import is_update
 from .session import fed_names, plain_run
@@ -64,7 +69,7 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
     _add_outputs(builder, rows, ends)
     drawn = sorted(op.name for op in needed if is_random(op))
     facts = {**FACTS, "not_restored": [_DRAWN % ", ".join(drawn)]} if drawn else FACTS
-    built, order = builder.graph(facts)
+    built, order = _graph(graph, builder, rows, facts)
     values = {name: np.asarray(array) for name, array in zip(fetched, arrays, strict=True)}
     return Traced(built, values_by_row(rows.rows, values, order))
 
@@ -91,7 +96,7 @@ class SessionRecorder:
         ends = [one.module for one in observable(graph)]
         builder, rows = _build(graph, ends, frozenset())
         _add_outputs(builder, rows, [])
-        return builder.graph(FACTS)[0]
+        return _graph(graph, builder, rows, FACTS)[0]
 
 
 def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphBuilder, Rows]:
@@ -107,23 +112,52 @@ def _build(graph: Any, ends: Iterable[Any], fed: frozenset[str]) -> tuple[GraphB
                 builder.param(address, variable.shape.as_list(), variable.dtype.base_dtype.name)
             else:
                 buffers[address] = variable
-    watched = {one.module for one in observable(graph)}
+    made = [op for op in forward(graph) if op in needed]
+    names = {op.name for op in graph.get_operations()}
+    opened = {scope for op in made if op.type not in PASSIVE for scope in _scopes_around(op.name)}
 
     def scope_of(op: Any) -> list[Scope]:
-        parts = op.name.split("/")[:-1]
-        scopes = [Scope(str(Address("/".join(parts[: n + 1]))), "scope") for n in range(len(parts))]
-        return [*scopes, Scope(str(Address(op.name)), op.type)] if op in watched else scopes
+        around = [*_scopes_around(op.name), *([op.name] if op.name in opened else [])]
+        scopes = [Scope(str(Address(f"{one}/" if one in names else one)), "scope") for one in around]
+        return [*scopes, Scope(str(Address(op.name)), op.type)]
 
     rows = Rows(builder, variables, buffers, scope_of)
     for name in sorted(fed):
         tensor = graph.get_tensor_by_name(name)
-        rows.rows[name] = builder.input(tensor.op.name, *meta_of(tensor))
-    rows.add(op for op in forward(graph) if op in needed)
+        rows.rows[name] = builder.input(name_of(tensor), *meta_of(tensor))
+    rows.add(made)
+    for op in made:
+        for tensor in op.outputs:
+            if tensor.name in rows.rows and tensor.name not in fed:
+                builder.returns(rows.rows[tensor.name], scope_of(op))
     return builder, rows
+
+
+def _graph(graph: Any, builder: GraphBuilder, rows: Rows, facts: Mapping[str, Any]) -> tuple[Graph, Any]:
+    """Return the built graph, which knows the names that TensorFlow gives to others than the graph does.
+
+    TensorFlow calls the second product ``MatMul_1``, and the label of the first begins with that. The second
+    output of an operation is ``split:1``, as is the first call of a module.
+    """
+    built, order = builder.graph(facts)
+    others = {}
+    for tensor in (tensor for op in graph.get_operations() for tensor in op.outputs):
+        name = f"{Address(tensor.op.name)}:{tensor.value_index}".removesuffix(":0")
+        meant = built.rows(name)
+        row = rows.rows.get(tensor.name)
+        if (name in built.types) if meant is None else (row is None or meant[0] != order[row]):
+            others[name] = "" if row is None else built.label(int(order[row]))
+    return (replace(built, facts={**built.facts, "other_names": others}) if others else built), order
+
+
+def _scopes_around(name: str) -> list[str]:
+    """Return the name scopes of an operation, outermost first: ``a`` and ``a/b`` of ``a/b/c``."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
 def _add_outputs(builder: GraphBuilder, rows: Rows, ends: Iterable[Any]) -> None:
     """Declare the fetched tensors as outputs of the model."""
     for end in ends:
         if isinstance(end, tf.Tensor) and end.name in rows.rows:
-            builder.output(end.op.name, rows.rows[end.name])
+            builder.output(name_of(end), rows.rows[end.name])

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 from ..base import Operation
 
+#: Arguments of models for training mode.
+MODES = ("training", "is_training")
+
 
 class Structure(NamedTuple):
     """The layers of a model and their variables.
@@ -19,7 +22,6 @@ class Structure(NamedTuple):
         call: Calls the model.
         replaced: ``replaced(layer, function)`` lets calls of a layer call ``function(own, *args, **kwargs)``
             instead, where ``own`` calls the layer, and returns a function that undoes it.
-        evaluation: Keyword arguments of the model for evaluation mode, which those of the caller replace.
     """
 
     operations: list[Operation]
@@ -28,4 +30,3 @@ class Structure(NamedTuple):
     trained: set[str]
     call: Callable[..., Any]
     replaced: Callable[[Any, Callable[..., Any]], Callable[[], None]]
-    evaluation: Mapping[str, Any]
