@@ -10,17 +10,18 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ...core.building import GraphBuilder, Scope
 from ...core.errors import CaptureError
 from ...core.graph import Graph
-from ...core.nested import named
+from ...core.nested import leaves, named
 from ...core.traced import Traced
 from ..base import Operation
 from ..host_arrays import OnAccess, whole_of_numbers
 from .gate import as_tensors, with_mask
-from .graph import FACTS, HANDLES, Rows, values_by_row
+from .graph import FACTS, HANDLES, Rows, meta_of, values_by_row
 from .running import unobserved
 from .state import assign, code_kept, values_of
 from .structure import MODES, Structure
@@ -32,6 +33,11 @@ _NO_SHAPE = (
     "The shapes behind a tf.py_function or tf.numpy_function are not known while a trace is made, as in a "
     "tf.function: code that reads one (x.shape[-1]) gets None, and may take another branch than where the "
     "model runs eagerly. Call set_shape on what the function returns."
+)
+#: What is an output of a model: tensors and variables of TensorFlow and Keras, and arrays of numpy.
+_ARRAYS: Any = (
+    *(tf.__internal__.types.Tensor, tf.__internal__.CompositeTensor),
+    *(np.ndarray, np.generic),
 )
 
 
@@ -132,7 +138,7 @@ class _Trace:
             self._graph = tf.compat.v1.get_default_graph()
             with self._layers_recorded():
                 output = structure.call(*inner_args, **inner_kwargs)
-            self._outputs = _tensors(output)
+            self._outputs = [(name, _in_graph(one, self._graph)) for name, one in _returned(output)]
             self._fetched = [
                 tensor
                 for op in self._graph.get_operations()
@@ -176,22 +182,22 @@ class _Trace:
                 builder.buffer_of(address, variable.shape, variable.dtype.name)
         operations = self._graph.get_operations()
         numbers = {op: number for number, op in enumerate(operations)}
-        returned = [one for _, one in self._outputs if getattr(one, "graph", None) is self._graph]
-        last = max(numbers[tensor.op] for tensor in (*self._fetched, *returned))
+        last = max(numbers[one.op] for one in (*self._fetched, *(tensor for _, tensor in self._outputs)))
         rows = Rows(builder, self._handles({**parameters, **buffers}), buffers, self._scope_of(numbers))
         for tensor, name in zip(self._graph.inputs, self._names, strict=False):
             rows.rows[tensor.name] = builder.input(name, tuple(tensor.shape), tensor.dtype.name)
+        for _, tensor in self._graph.captures:
+            if tensor.dtype not in HANDLES:  # which was made outside of the call
+                rows.rows[tensor.name] = builder.constant(*meta_of(tensor))
         rows.add(operations[: last + 1])
         for call in self._calls:
             for tensor in call.outputs:
-                row = rows.rows.get(tensor.name)
-                if row is not None and call.start <= numbers[tensor.op] < call.stop:
-                    builder.returns(row, call.scopes)
+                if call.start <= numbers[tensor.op] < call.stop:
+                    builder.returns(rows.returned(tensor), call.scopes)
         for address, type_ in self._called.items():
             builder.called(address, type_)
         for name, tensor in self._outputs:
-            if tensor.name in rows.rows:
-                builder.output(name, rows.rows[tensor.name])
+            builder.output(name, rows.returned(tensor))
         unshaped = {op.type for op in operations if any(one.shape.rank is None for one in op.outputs)}
         graph, order = builder.graph(
             FACTS if _OF_PYTHON.isdisjoint(unshaped) else {**FACTS, "notes": [_NO_SHAPE]}
@@ -280,6 +286,24 @@ def _missing_mode(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         return {}
     required = {name for name, one in signature.parameters.items() if one.default is one.empty}
     return {name: False for name in MODES if name in required and name not in given}
+
+
+def _returned(value: Any) -> list[tuple[str, Any]]:
+    """Return the tensors, variables and arrays in what a model returned, with their names, in its order."""
+    found: list[Any] = [one for leaf in tf.nest.flatten(value) for one in leaves(leaf, _ARRAYS)]
+    return [
+        (name, part)
+        for name, whole in named(value, found)
+        for part in tf.nest.flatten(whole, expand_composites=True)
+        if not isinstance(part, np.ndarray) or part.dtype.kind not in "OMm"
+    ]
+
+
+def _in_graph(value: Any, graph: Any) -> Any:
+    """Return a tensor, variable or array as a tensor of a graph: what it holds at this point of the call."""
+    if isinstance(value, tf.Tensor):
+        return graph.capture(value)
+    return tf.convert_to_tensor(value)
 
 
 def _spec(tensor: Any) -> Any:

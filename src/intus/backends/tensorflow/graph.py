@@ -12,6 +12,7 @@ from ...core.address import Address
 from ...core.building import GraphBuilder, Scope
 from ...core.shortest import shortest
 from .loops import before
+from .purpose import is_update
 
 FACTS = {"framework": "tensorflow", "version": tf.__version__}
 #: Constants with at most this many elements are settings of the operations that read them.
@@ -48,10 +49,13 @@ class Rows:
         self.rows: dict[str, int] = {}  # by the name of a tensor
         self._texts: dict[str, str] = {}  # constants that are settings
         self.buffer_rows: dict[str, int] = {}  # by address
+        self._written: set[str] = set()  # addresses
 
     def add(self, operations: Iterable[Any]) -> None:
         """Add operations, each of which follows those that it reads."""
         for op in operations:
+            if _may_write(op):
+                self._written |= {self._variables.get(tensor.name, "") for tensor in op.inputs}
             if not op.outputs or op.outputs[0].name in self.rows or op.outputs[0].name in self._variables:
                 continue
             if op.type in _VARIABLES:
@@ -117,6 +121,28 @@ class Rows:
             event = row if event is None else event
             self.rows[tensor.name] = row
 
+    def returned(self, tensor: Any) -> int:
+        """Return the row of a tensor that the model or a layer returns.
+
+        It is added if only settings of operations, or nothing, have the tensor: a constant, or a variable.
+        """
+        name = tensor.name
+        if name not in self.rows:
+            self.rows[name] = self._state(tensor.op, self._variables.get(name), meta_of(tensor))
+        return self.rows[name]
+
+    def _state(self, op: Any, address: str | None, meta: tuple[tuple[int, ...], str]) -> int:
+        """Return the row of a constant, or of what an operation reads of the variable of an address."""
+        scope = self._scope_of(op)
+        if address is None:
+            return self._builder.constant(*meta, scope)
+        is_buffer = address in self._buffers
+        if address in self._written or op.type == "Cast":  # not what the variable held before the call
+            parents = [(self._buffer(address, scope), "0")] if is_buffer else []
+            params = [] if is_buffer else [address]
+            return self._builder.op(op.type, *meta, scope=scope, parents=parents, params=params)
+        return self._buffer(address, scope) if is_buffer else self._builder.parameter(address, scope)
+
     def _buffer(self, address: str, scope: Sequence[Scope]) -> int:
         if address not in self.buffer_rows:
             variable = self._buffers[address]
@@ -146,6 +172,12 @@ def meta_of(tensor: Any) -> tuple[tuple[int, ...], str]:
     shape = tensor.shape
     lengths = [] if shape.rank is None else shape.as_list()
     return tuple(-1 if one is None else one for one in lengths), str(tensor.dtype.base_dtype.name)
+
+
+def _may_write(op: Any) -> bool:
+    """Return whether an operation may write the variables that it is given: itself, or what it calls."""
+    calls = op.op_def is not None and any("func" in attribute.type for attribute in op.op_def.attr)
+    return is_update(op) or (calls and op.op_def.is_stateful)
 
 
 def _argument(op: Any, number: int) -> str:

@@ -11,6 +11,7 @@ from tensorflow.python.client.session import _FetchHandler, _FetchMapper
 from tensorflow.python.ops.control_flow_util import GetOutputContext
 
 from ...core.address import Address, of_call
+from ...core.nested import named
 from ...core.vocabularies.tensorflow import DRAWING
 from ..base import Operation
 from .fusion import APART, inner_members
@@ -247,6 +248,20 @@ def elements(graph: Any, fetches: Any) -> list[Any]:
     with graph.as_default():
         found = _FetchMapper.for_fetch(fetches).unique_fetches()
         return [graph.as_graph_element(one) for one in found]
+
+
+def fetched_tensors(graph: Any, fetches: Any) -> list[Any]:
+    """Return the tensors that a run returns the values of, in its order: one that is fetched twice, twice.
+
+    Args:
+        graph: The Session's graph.
+        fetches: What the user passed to ``run``.
+    """
+    with graph.as_default():
+        mapper = _FetchMapper.for_fetch(fetches)
+        found = [graph.as_graph_element(one) for one in mapper.unique_fetches()]
+    tensors = [one for one in found if isinstance(one, tf.Tensor)]
+    return [tensor for _, tensor in named(mapper.build_results(found), tensors)]
 
 
 def is_random(op: Any) -> bool:

@@ -19,7 +19,7 @@ from ...core.errors import CaptureError, InputError
 from ...core.graph import Graph
 from ...core.traced import Traced
 from .graph import FACTS, HANDLES, PASSIVE, Rows, meta_of, name_of, values_by_row
-from .plan import ancestors, can_fetch, elements, forward, is_random, observable
+from .plan import ancestors, can_fetch, elements, fetched_tensors, forward, is_random, observable
 from .purpose import is_update
 from .session import fed_names, plain_run
 
@@ -54,6 +54,7 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
             f"Pass what you pass to run: trace(session, fetches, {example})."
         )
     builder, rows = _build(graph, ends, fed)
+    _add_outputs(builder, rows, fetched_tensors(graph, fetches))
     operations = {tensor.op for tensor in (graph.as_graph_element(name) for name in rows.rows)}
     fetched = [
         name
@@ -66,7 +67,6 @@ def trace_session(session: Any, fetches: Any, feeds: Mapping[Any, Any]) -> Trace
         arrays = plain_run(session, fetched, feeds)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise CaptureError(f"The Session could not run the fetches: {_reason(error)}") from error
-    _add_outputs(builder, rows, ends)
     drawn = sorted(op.name for op in needed if is_random(op))
     facts = {**FACTS, "not_restored": [_DRAWN % ", ".join(drawn)]} if drawn else FACTS
     built, order = _graph(graph, builder, rows, facts)
@@ -95,7 +95,6 @@ class SessionRecorder:
         graph = self._session.graph
         ends = [one.module for one in observable(graph)]
         builder, rows = _build(graph, ends, frozenset())
-        _add_outputs(builder, rows, [])
         return _graph(graph, builder, rows, FACTS)[0]
 
 
@@ -156,8 +155,7 @@ def _scopes_around(name: str) -> list[str]:
     return ["/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
-def _add_outputs(builder: GraphBuilder, rows: Rows, ends: Iterable[Any]) -> None:
+def _add_outputs(builder: GraphBuilder, rows: Rows, tensors: Iterable[Any]) -> None:
     """Declare the fetched tensors as outputs of the model."""
-    for end in ends:
-        if isinstance(end, tf.Tensor) and end.name in rows.rows:
-            builder.output(name_of(end), rows.rows[end.name])
+    for tensor in tensors:
+        builder.output(name_of(tensor), rows.returned(tensor))

@@ -21,6 +21,7 @@ from ..read import read
 from ..results.trace import Trace
 from .compare import compare
 from .first import first_of, joined, place
+from .output_order import counterparts
 from .pairing.modules import pair_modules
 from .parameters.coverage import Missing, missing_parameters
 from .parameters.exchanged import values_of_others
@@ -59,10 +60,10 @@ class ExportCheck:
             of one side alone that have no effect on these inputs; a cast of one side alone to a precision
             that no input, parameter or output of it has; tensors of which rounding takes more than half of
             the digits.
-        notes: What else differs: the dtype of an output, the number of outputs, the precision of all that a
-            side computes. And which tensors could only be judged by the rounding that adds up with depth,
-            which operations were not run on other numbers, and which lengths of open axes were tried. And how
-            many other inputs show nothing.
+        notes: What else differs: the dtype of an output, the precision of all that a side computes. And
+            which tensors could only be judged by the rounding that adds up with depth, which operations were
+            not run on other numbers, and which lengths of open axes were tried. And how many other inputs
+            show nothing.
         others: On how many other inputs both returned the same.
         quantization: What was found out about a quantized file that differs; None for any other file.
     """
@@ -77,7 +78,7 @@ class ExportCheck:
         compared = changed.compared | found
         buffers = changed_buffers(model, exported, table.pairs)
         self.changed = dict(sorted((changed.sentences | folded | buffers).items()))
-        self._faults, self.notes = _outputs(model.graph, exported.graph, table)
+        self._faults, self.notes = _outputs(table)
         self.quantization: Quantization | None = None
         missing: list[Missing] = []
         hidden: list[str] = []
@@ -194,7 +195,8 @@ class ExportCheck:
             return "\n".join([verdict, *self.notes])
         if self.quantization is not None:
             sentences = self.quantization.sentences(name, file)
-            return "\n".join([*sentences, *self.notes, *self._faults])
+            unsaid = [one for one in self._faults if one not in self.table.attrs["misplaced"]]
+            return "\n".join([*sentences, *self.notes, *unsaid])
         if self.first is not None:
             where = place(self.first)
             verdict = f"{file} does not compute what {name} does. The first difference is {where}."
@@ -223,7 +225,7 @@ class ExportCheck:
             elif outputs_agree and {*rest} <= {*self._stated, *self._unseen, *self._hidden}:
                 why = "they do other things that have no effect on these inputs"
             verdict = f"Not proven that {file} computes what {name} does: {why}."
-        said = {*self.table.attrs["reordered"], *self.table.attrs["not_run"]}  # by the table
+        said = {*self.table.attrs["misplaced"], *self.table.attrs["not_run"]}  # by the table
         seen = (*self._faults, *(f"{one.removesuffix('.')}." for one in self.unproven))
         lines = [verdict, *(one for one in seen if one not in said), *self.notes]
         changed = [sentence for sentences in self.changed.values() for sentence in sentences]
@@ -246,13 +248,10 @@ def _not_compared(missing: Sequence[Missing]) -> Iterator[str]:
         yield f"{listed(names)} {'is' if len(names) == 1 else 'are'} not in the file, and {reason}"
 
 
-def _outputs(model: Graph, file: Graph, table: Comparison) -> tuple[list[str], list[str]]:
+def _outputs(table: Comparison) -> tuple[list[str], list[str]]:
     """Return what makes the outputs others: faults, and notes on what need not be one."""
-    faults: list[str] = list(table.attrs["reordered"])
+    faults: list[str] = list(table.attrs["misplaced"])
     notes: list[str] = []
-    ends, others = model.rows_of(OUTPUT), file.rows_of(OUTPUT)
-    if len(others) > len(ends):
-        notes.append(f"The file has {len(others)} outputs, the model {len(ends)}.")
     for row in table[table.a.str.startswith("output_") & (table.b != "")].itertuples():
         if row.dtype_a != row.dtype_b:
             both_float = all("float" in dtype for dtype in (row.dtype_a, row.dtype_b))
@@ -413,7 +412,21 @@ def _of_what_ran(file: Trace) -> Trace:
 
 
 def _whole_file(path: Path, declared: Graph, model: Graph) -> RunFile:
-    """Return what runs a file on the tensors that the model is called with, and returns its outputs."""
+    """Return what runs a file on the tensors that the model is called with, and returns its outputs.
+
+    They are in the places of the model's outputs that they are to be.
+    """
+    run, places = _run_whole(path, declared, model), counterparts(model, declared)
+
+    def in_places(tensors: Sequence[Any]) -> list[Elements]:
+        found = run(tensors)
+        return [found[place] for place in places]
+
+    return in_places
+
+
+def _run_whole(path: Path, declared: Graph, model: Graph) -> RunFile:
+    """Return what runs a file on the tensors that the model is called with, and returns all its outputs."""
     rows, ends = model.rows_of(INPUT), declared.rows_of(INPUT)
     chosen = [rows.index(row) for row in _chosen(model, declared)]
     dtypes = [declared.dtype_of(end) for end in ends]

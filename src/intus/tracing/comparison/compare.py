@@ -29,6 +29,7 @@ from .judging.sides import Side
 from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
 from .origins.origins import origins
+from .output_order import with_named_outputs
 from .pairing.modules import with_folded_norms, with_moved_results, with_returned, with_whole_outputs
 from .pairing.moves import with_last_moves, with_unmoved
 from .pairing.names import are_crossed, rows_of_layers
@@ -80,9 +81,9 @@ def compare(a: Trace, b: Trace) -> Comparison:
         that is only given another tensor, it is the module that gives it the tensor.
         ``.attrs["summary"]`` is the summary in words.
 
-        ``.agree`` is True if every output was compared and nothing differs, no tensor and no constant that
-        both state, no parameter that only one uses, whether or not that reaches the outputs; ``.modules`` has
-        one row for each pair of module calls.
+        ``.agree`` is True if every output of both was compared and nothing differs, no tensor and no constant
+        that both state, no parameter that only one uses, whether or not that reaches the outputs;
+        ``.modules`` has one row for each pair of module calls.
 
     Raises:
         InputError: If an argument is not a trace, or a trace has no saved values.
@@ -167,7 +168,7 @@ def _paired(a: Trace, b: Trace, layers: tuple[np.ndarray, np.ndarray] | None = N
     pairs = with_whole_outputs(a.graph, b.graph, pairs)
     pairs = with_moved_results(a.graph, b.graph, pairs, sums)
     pairs = with_unmoved(a, b, with_last_moves(a, b, pairs))
-    return with_returned(a.graph, b.graph, pairs)
+    return with_named_outputs(a.graph, b.graph, with_returned(a.graph, b.graph, pairs))
 
 
 def _sums(trace: Trace) -> np.ndarray:

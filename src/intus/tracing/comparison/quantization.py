@@ -107,7 +107,8 @@ def quantization(check: ExportCheck, model: Trace, exported: Trace, path: Path) 
         if row.relative > 0 and row.a not in whole
     }
     differences = dict(sorted(relative.items(), key=lambda one: -one[1]))
-    faults, unknown = [*found.faults, *check.parameters], list(found.unknown)
+    misplaced = [one.removesuffix(".") for one in check.table.attrs["misplaced"]]
+    faults, unknown = [*misplaced, *found.faults, *check.parameters], list(found.unknown)
     changed = dict(check.changed)
     for address, sentence in found.wrong.items():
         changed.setdefault(users[address], []).append(sentence)

@@ -13,7 +13,7 @@ from ...viewing.repr_text import listed
 from ..results.op import Op
 from .judging.pairs import AGREE
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
-from .output_order import reordered_outputs
+from .output_order import misplaced_outputs
 from .unseen.hidden import hidden_steps
 from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
 from .unseen.other_numbers import sentences as other_numbers
@@ -35,6 +35,8 @@ class Report:
 
     Attributes:
         drawn: The rows of the first pass that draw random numbers by which the passes differ.
+        misplaced: Which outputs have another place in the second pass, or are those of one pass only, as
+            sentences.
 
     Args:
         a: The first trace.
@@ -47,6 +49,7 @@ class Report:
     def __init__(self, a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], idle: set[int]) -> None:
         self.a, self.b, self.pairs, self.origins, self.idle = a, b, pairs, origins, idle
         self.drawn = drawn_at_random(pairs, idle)
+        self.misplaced = misplaced_outputs(a, b, pairs)
 
     def _op(self, number: int) -> Op:
         """Return the op of a pair, from ``a`` if it has one."""
@@ -63,8 +66,8 @@ class Report:
         a, b, pairs, names = self.a, self.b, self.pairs, ("a", "b")
         rows = [(pair.a, pair.b) for pair in pairs]
         outputs = [pair for pair in pairs if pair.a >= 0 and a.graph.ops.kind[pair.a] == OUTPUT]
-        reordered, not_run = reordered_outputs(a, b, pairs), list(_not_run(a, b, outputs))
-        outputs_agree = not self.origins and not reordered and bool(outputs)
+        misplaced, not_run = self.misplaced, list(_not_run(a, b, outputs))
+        outputs_agree = not self.origins and not misplaced and bool(outputs)
         outputs_agree = outputs_agree and all(pair.difference for pair in outputs)
         constants = different_stated(a, b, rows)
         same = {pair.a: pair.b for pair in pairs if pair.verdict in AGREE}
@@ -84,11 +87,11 @@ class Report:
         said = [] if self.origins else [f"{one}." for one in sentences(unseen, a.graph, b.graph, names)]
         said += [f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated, *lost)]
         lower = lower_precisions(a.graph, b.graph, names)
-        lines = [*self._sentences(first), *not_run, *reordered, *said, *(one.sentence for one in lower)]
+        lines = [*self._sentences(first), *not_run, *misplaced, *said, *(one.sentence for one in lower)]
         return {
             "agree": outputs_agree and not said and not constants and all(one.is_stated for one in lower),
             "outputs_agree": outputs_agree,
-            "reordered": reordered,
+            "misplaced": misplaced,
             "not_run": not_run,
             "constants": constants,
             "apart": others.apart,
@@ -146,13 +149,15 @@ class Report:
 
     def _outputs_agree(self) -> bool:
         outputs = [p for p in self.pairs if p.a >= 0 and self.a.graph.ops.kind[p.a] == OUTPUT]
-        return bool(outputs) and all(pair.difference and pair.is_explained for pair in outputs)
+        agree = all(pair.difference and pair.is_explained for pair in outputs)
+        return bool(outputs) and agree and not self.misplaced
 
     def _agreement(self) -> str:
         differing = [n for n, pair in enumerate(self.pairs) if not pair.is_explained and n not in self.idle]
         if differing:
+            which = " that both have" if self.misplaced else ""
             return (
-                f"The outputs agree, although {len(differing)} intermediate tensors differ, from "
+                f"The outputs{which} agree, although {len(differing)} intermediate tensors differ, from "
                 f"{self._op(differing[0]).label} on."
             )
         if not any(pair.difference for pair in self.pairs):

@@ -43,9 +43,10 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
     def agree(self) -> bool:
         """True if every output was compared and nothing differs by more than rounding, or in its place.
 
-        Nothing: no output or other tensor that both have, no constant that both state, and neither has an
-        operation whose effect the values do not show, or computes in a lower precision than its inputs,
-        parameters and outputs state.
+        An output that only one pass returns is not compared. Places are those among the tensors that are
+        returned, or keys if both return dicts of the same keys. Nothing: no output or other tensor that both
+        have, no constant that both state, and neither has an operation whose effect the values do not show,
+        or computes in a lower precision than its inputs, parameters and outputs state.
         """
         return bool(self.attrs["agree"])
 

@@ -101,7 +101,7 @@ def elsewhere(
 
     Args:
         called: The call of the model.
-        run: Runs the file.
+        run: Runs the file, and returns its outputs in the places of those of the model.
         names: The names of the inputs.
         graphs: The graphs of the model and of the file.
         given: Inputs by which another branch is taken, of which others are made; None for those of the call.

@@ -12,6 +12,7 @@ from ....core.errors import IntusError
 from ....core.graph import INPUT, OP, OUTPUT, Graph
 from ....reading.exported_ranges import RefusedLengthError
 from ....viewing.repr_text import listed
+from ..output_order import counterparts
 from ..pairing.regions import of_inputs
 from ..values.differences import SAME, SAME_HALF, difference
 from ..values.elements import Elements, is_half, plain
@@ -156,14 +157,16 @@ class Called:
         except IntusError:
             return False
         ends = traced.graph.rows_of(OUTPUT), other.graph.rows_of(OUTPUT)
-        for row, end in zip(*ends, strict=False):
-            x, y = plain(traced.values.get(row)), plain(other.values.get(end))
+        if len(ends[0]) != len(ends[1]):
+            return False
+        for row, place in zip(ends[0], counterparts(traced.graph, other.graph), strict=True):
+            x, y = plain(traced.values.get(row)), plain(other.values.get(ends[1][place]))
             if x is None or y is None or x.array.shape != y.array.shape:
                 return False
             found = difference(x, y)
             if found.lopsided or found.relative > (SAME_HALF if is_half(x, y) else SAME):
                 return False
-        return len(ends[0]) <= len(ends[1])
+        return True
 
 
 def _called_with(model: Any, weights: Mapping[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
