@@ -1,4 +1,4 @@
-"""What servers keep of layers in the database, to compare later epochs with them.
+"""Samples of the rows of layers in the database, with which servers compare later epochs.
 
 A comparison needs a sample of a layer's rows. It is kept until no epoch is left that can be compared with it:
 the epochs that wait to be scored, and those that more rows may still come of.

@@ -32,7 +32,7 @@ _Source = tuple[str, str, str, str]
 
 
 class SketchStore(Protocol):
-    """Where layers are kept for comparisons."""
+    """A store of layers for comparisons."""
 
     def sketches(
         self, run: str, model: str, training: float, at: tuple[str, float, int] | None = None
@@ -114,7 +114,7 @@ class Later(NamedTuple):
 
 
 class Related(NamedTuple):
-    """What follows from a data point and others.
+    """The comparisons of a data point with others.
 
     Attributes:
         own: The scores that compare it with others.
