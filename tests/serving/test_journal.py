@@ -415,6 +415,8 @@ def test_snapshot_of_version_0_1_0_is_restored():
             | {"arrived": 0.0, "unsaid": ""}
         ],
         "held": [[[0, 0], 0, False, 0]],
+        "preceding": [],
+        "newest": [],
         "doubtful": 0,
         "attempt": 0,
         "training": 0,

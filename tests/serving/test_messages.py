@@ -43,6 +43,12 @@ BODIES = {
     "/register_classification_targets": {"name": "old", "values": LABELS},
     "/set_trigger_fields": ["epoch"],
     "/results": {"columns": {"run": ["r"], "model": ["m"], "score": ["mean"], "value": [None]}},
+    "/sketch": {
+        "run": "r",
+        "model": "m",
+        "sketch": {"layer": "a", "training": 1.5, "epoch": 2, "step": -1, "previous": [1, -1], "number": 0},
+    },
+    "/sketches": {"run": "r", "model": "m", "training": 1.5, "at": ["a", 2, -1]},
     "/claim": {"name": "parity", "owner": ""},
     "/order": {"run": "r", "model": "m", "mode": ""},
     "/notices": {"notices": [{"code": "a", "text": "b"}]},

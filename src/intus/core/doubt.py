@@ -10,7 +10,7 @@ from .notes import remarks
 
 #: Scores that match the rows of two data points by their items, besides those of labels: of a layer with the
 #: epoch before, and with another layer of the same pass.
-_WITH_EPOCH, _WITH_LAYER = "cka_epoch", "cka_layer"
+WITH_EPOCH, WITH_LAYER = "cka_epoch", "cka_layer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Doubt:
             step: The step; -1 for a whole epoch.
         """
         # layers of one pass have their rows in one order, unless it is one of them that is in doubt
-        of_items = target or score == _WITH_EPOCH or (self.address is not None and score == _WITH_LAYER)
+        of_items = target or score == WITH_EPOCH or (self.address is not None and score == WITH_LAYER)
         return bool(
             (of_items or (self.every and step < 0))
             and self.address in (None, address)

@@ -130,6 +130,7 @@ class DataPoint:
         training: The time of the first request of its training, in seconds since 1970; NaN if unknown.
         arrived: The time of the last array of its window, in seconds since 1970; infinite if unknown. It is
             scored on the labels that were registered then.
+        number: Its number among the data points of its window, by the first array: the network's order.
     """
 
     key: Key
@@ -146,6 +147,7 @@ class DataPoint:
     pooled: bool = False
     training: float = math.nan
     arrived: float = math.inf
+    number: int = 0
 
     @classmethod
     def read(cls, records: Sequence[Record], envelope: PointEnvelope) -> DataPoint:
@@ -169,6 +171,7 @@ class DataPoint:
             pooled=envelope.pooled,
             training=envelope.training or math.nan,
             arrived=envelope.arrived or math.inf,
+            number=envelope.number,
         )
 
     def envelope(self, *, last: bool, waiting: Moment | None = None) -> PointEnvelope:
@@ -178,13 +181,20 @@ class DataPoint:
             last: Whether it is the last of its batch.
             waiting: The earliest epoch of its run of which others wait at the sender.
         """
-        clients = list(self.clients)
-        of_run = clients, self.began, self.attempt, self.previous
-        training = self.training if math.isfinite(self.training) else 0.0
-        arrived = self.arrived if math.isfinite(self.arrived) else 0.0
-        of_sender = MomentMessage.of(waiting)
         return PointEnvelope(
-            self.kind, self.step, self.lacks, last, *of_run, self.pooled, arrived, training, of_sender
+            self.kind,
+            self.step,
+            self.lacks,
+            last,
+            clients=list(self.clients),
+            began=self.began,
+            attempt=self.attempt,
+            previous=self.previous,
+            pooled=self.pooled,
+            number=self.number,
+            arrived=self.arrived if math.isfinite(self.arrived) else 0.0,
+            training=self.training if math.isfinite(self.training) else 0.0,
+            waiting=MomentMessage.of(waiting),
         )
 
     @property

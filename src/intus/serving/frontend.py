@@ -22,6 +22,7 @@ from ..storage.database import Database
 from ..storage.groups import mean_over_runs
 from ..storage.logged import Logged
 from ..storage.same_file import ReplacedError
+from ..storage.sketches import KeptSketch
 from ..storage.soundness import DamagedError
 from ..storage.tables import reason
 from ..viewing.repr_text import listed
@@ -128,6 +129,23 @@ class Frontend:
         self.database.add(results, infos, predicted)
         self._findings.scored(zip(results["run"], results["model"], strict=True), unscored)
         self._counts["results"] += len(results)
+
+    @_storing
+    def keep_sketch(self, run: str, model: str, sketch: KeptSketch, unscored: Moment | None = None) -> None:
+        """Keep a sample of a layer's rows, to compare other epochs with it."""
+        self.database.keep_sketch(run, model, sketch, None if unscored is None else unscored[1:])
+
+    @_storing
+    def sketches(
+        self, run: str, model: str, training: float, at: tuple[str, float, int] | None = None
+    ) -> list[KeptSketch]:
+        """Return what is kept of a training without its contents, or the sample of a (layer, epoch, step).
+
+        All is asked for when a training begins, or a server: then what others left is deleted.
+        """
+        if at is None:
+            self.database.tidy_sketches()
+        return self.database.sketches(run, model, training, at)
 
     @_storing
     def notices(self, notices: Sequence[Notice]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
+from ..storage.sketches import KeptSketch
 from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import DoubtRequest, Notice, RunRequest, StatusReport
@@ -97,6 +98,15 @@ class FrontendLink(Link, Protocol):
 
         ``unscored`` is the earliest epoch of the run that is not scored in full with these; None if all are.
         """
+
+    def keep_sketch(self, run: str, model: str, sketch: KeptSketch, unscored: Moment | None) -> None:
+        """Keep a sample of a layer's rows, to compare others with it; ``unscored`` as for ``results``."""
+
+    def sketches(
+        self, run: str, model: str, training: float, at: tuple[str, float, int] | None = None
+    ) -> list[KeptSketch]:
+        """Return what is kept of a training without its contents, or the sample of a (layer, epoch, step)."""
+        ...
 
     def claim_target(self, name: str, owner: str) -> None:
         """Store that an owner's targets of a name apply to the runs of that owner only."""

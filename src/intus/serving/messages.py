@@ -22,6 +22,7 @@ from ..core.names import LONGEST, STORABLE
 from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
+from ..storage.sketches import KeptSketch
 from .options import TRIGGERS
 from .schedule import Moment
 
@@ -401,6 +402,9 @@ class PointEnvelope(Message):
         Meta(description="the epoch and step before it of the same layer, in an earlier epoch"),
     ] = None
     pooled: Annotated[bool, Meta(description="whether several processes sent rows of the same items")] = False
+    number: Annotated[
+        Count, Meta(description="its number among the data points of its epoch, in the network's order")
+    ] = 0
     arrived: Annotated[
         Number, Meta(description="when the last array of its epoch came, in seconds since 1970; 0 if unknown")
     ] = 0.0
@@ -509,6 +513,54 @@ class ResultsRequest(Message):
                 if values is not UNSET
             }
         )
+
+
+class SketchMessage(Message):
+    """A sample of a layer's rows in one epoch; see ``storage.sketches.KeptSketch``."""
+
+    layer: Annotated[Derived, Meta(description="the layer with its kind and mode")]
+    training: Annotated[Number, Meta(description="when its training began, in seconds since 1970")]
+    epoch: Epoch
+    step: Annotated[Int, Meta(description="the step, -1 for a whole epoch")]
+    previous: Annotated[
+        tuple[Epoch, Int] | None, Meta(description="the epoch and step that it is compared with")
+    ]
+    number: Annotated[Int, Meta(description="its number among the layers of its epoch; -1 for none")]
+    content: Annotated[bytes, Meta(description="the sample, empty if it was not asked for")] = b""
+
+    def sketch(self) -> KeptSketch:
+        """Return what is to be kept."""
+        return KeptSketch(**msgspec.structs.asdict(self))
+
+
+class SketchRequest(Message):
+    """A sample of a layer's rows to keep."""
+
+    run: Run
+    model: Model
+    sketch: SketchMessage
+    unscored: Annotated[
+        MomentMessage | None,
+        Meta(description="the earliest epoch of the run that is not scored in full; null if none is known"),
+    ] = None
+
+
+class SketchesQuery(Message):
+    """A question for the samples of rows of a training, without their contents, or for one of them."""
+
+    run: Run
+    model: Model
+    training: Annotated[Number, Meta(description="when the training began, in seconds since 1970")]
+    at: Annotated[
+        tuple[Derived, Epoch, Int] | None,
+        Meta(description="the layer, epoch and step of the one to return; null for all"),
+    ] = None
+
+
+class SketchesReply(Message):
+    """The samples of rows that are kept."""
+
+    sketches: list[SketchMessage]
 
 
 class Notice(Struct, frozen=True):

@@ -176,7 +176,14 @@ def _roles_of(options: ServerOptions) -> Roles:
 def _evaluator(frontend: FrontendLink, options: ServerOptions, **facts: Any) -> Evaluator:
     check_scores(options.score_names)
     engine = _engine(options)
-    return Evaluator(frontend, options.score_names, engine=engine, splits=options.splits, **facts)
+    return Evaluator(
+        frontend,
+        options.score_names,
+        engine=engine,
+        splits=options.splits,
+        keeps=options.journal_folder is not None,
+        **facts,
+    )
 
 
 def _service(evaluator: EvaluatorLink, options: ServerOptions, journal: Journal | None) -> AggregatorService:

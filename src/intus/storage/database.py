@@ -27,13 +27,25 @@ from ..core.notes import joined
 from ..core.record import OF_PROBE_SET
 from ..core.results import COLUMNS, EARLIER, Predictions, Results
 from ..core.score_info import ScoreInfo
-from . import doubts, followups, labels, log_owner, logged, points, predictions, summaries, write_ahead_log
+from . import (
+    doubts,
+    followups,
+    labels,
+    log_owner,
+    logged,
+    points,
+    predictions,
+    sketches,
+    summaries,
+    write_ahead_log,
+)
 from . import tables as t
 from .codec import decode_graph
 from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles, want_of_room
+from .sketches import KeptSketch
 from .soundness import CHECKED_BYTES, DamagedError, Soundness
 from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, reason, upsert
 
@@ -215,6 +227,42 @@ class Database:
         with self._read() as connection:
             told = [each for each in doubts.half_done(connection, run, model) if each.withdraw]
             return predictions.read(connection, run, model, address, kind, target, scores, epoch, step, told)
+
+    def keep_sketch(
+        self, run: str, model: str, sketch: KeptSketch, unscored: tuple[float, int] | None = None
+    ) -> None:
+        """Keep a sample of a layer's rows, for as long as an epoch can be compared with it.
+
+        Args:
+            run: The run.
+            model: The model.
+            sketch: The sample.
+            unscored: The earliest (epoch, step) of the run that is not scored in full; None if all are.
+        """
+        of_run = sa.select(t.run.c.id).where(t.run.c.run == run, t.run.c.model == model)
+        with self._write() as connection:
+            number = connection.execute(of_run).scalar()
+            if number is not None:  # else it was renamed or removed
+                sketches.put(connection, number, sketch, unscored)
+
+    def sketches(
+        self, run: str, model: str, training: float, at: tuple[str, float, int] | None = None
+    ) -> list[KeptSketch]:
+        """Return the samples of rows that are kept of a training without their contents.
+
+        Args:
+            run: The run.
+            model: The model.
+            training: The time of its first request.
+            at: A (layer, epoch, step), of which the sample is returned with its content; None for all.
+        """
+        with self._read() as connection:
+            return sketches.read(connection, run, model, training, at)
+
+    def tidy_sketches(self) -> None:
+        """Delete samples of rows that trainings left which are over, beyond a bound."""
+        with self._write() as connection:
+            sketches.tidy(connection)
 
     def scores(self) -> dict[str, ScoreInfo]:
         """Return the stored descriptions of scores, by name; databases of older versions may have none."""

@@ -192,6 +192,17 @@ _LOGGED_TRAININGS = "ALTER TABLE log ADD COLUMN training {float}"
 # Which labels of its name a target has, from 1: others that were registered later have a higher number.
 _NUMBERS = "ALTER TABLE target ADD COLUMN number BIGINT NOT NULL DEFAULT 1"
 
+# Samples of the rows of layers, for comparing the epochs that follow with them, also after a restart.
+_SKETCHES = """
+CREATE TABLE sketch (
+    run BIGINT NOT NULL REFERENCES run (id) ON DELETE CASCADE, layer TEXT NOT NULL, training {float} NOT NULL,
+    epoch {float} NOT NULL, step BIGINT NOT NULL, previous_epoch {float}, previous_step BIGINT,
+    number BIGINT NOT NULL, time {float} NOT NULL, content {bytes} NOT NULL,
+    PRIMARY KEY (run, layer, training, epoch, step)
+);
+CREATE INDEX sketch_by_time ON sketch (time)
+"""
+
 #: SQL of every step, in order; the first takes an empty database to version 1.
 STEPS: Sequence[str] = (
     _TABLES,
@@ -213,6 +224,7 @@ STEPS: Sequence[str] = (
     _DURING,
     _LOGGED_TRAININGS,
     _NUMBERS,
+    _SKETCHES,
 )
 
 

@@ -47,12 +47,16 @@ log = _table(
     floats="time epoch value training",
 )  # fmt: skip
 doubt = _table("doubt", "run", "content")
+sketch = _table(
+    "sketch", "run", "layer", "training", "epoch", "step", "previous_epoch", "previous_step", "number",
+    "time", "content", floats="training epoch previous_epoch time",
+)  # fmt: skip
 change = _table("change", "what", "run", "model", "number")
 #: Seconds that SQLite waits for another process to end its transaction.
 BUSY_S = 20.0
 _LOCK_KEY = 0x696E747573
 TABLES: tuple[sa.Table, ...] = (run, series, point, epoch, graph, place, notice, target, score, counter)
-TABLES += (inspection, change, held_out, prediction, followup, log, doubt)
+TABLES += (inspection, change, held_out, prediction, followup, log, doubt, sketch)
 
 
 def upsert(

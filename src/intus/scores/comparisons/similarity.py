@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +84,31 @@ def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
     x = x - x.mean(axis=0) if len(x) else x
     gram = (x @ x.T).astype(np.float32)
     return Sketch(places.item[rows], places.position[rows], places.group[rows], gram)
+
+
+def pack(sketch: Sketch, text: str) -> bytes:
+    """Return a sketch and a text as bytes; of the inner products, which are symmetric, one half.
+
+    >>> x = np.eye(3, dtype=np.float32)
+    >>> found, text = unpack(pack(Sketch(np.arange(3), np.zeros(3, int), np.arange(3), x), "text"))
+    >>> text, bool((found.gram == x).all())
+    ('text', True)
+    """
+    out, half = io.BytesIO(), sketch.gram[np.tril_indices(len(sketch.gram))]
+    np.savez(out, **sketch._replace(gram=half)._asdict(), text=np.frombuffer(text.encode(), np.uint8))
+    return out.getvalue()
+
+
+def unpack(content: bytes) -> tuple[Sketch, str]:
+    """Return the sketch and the text that ``pack`` was given."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as found:
+        parts = {name: found[name] for name in Sketch._fields}
+        text = found["text"].tobytes().decode()
+    rows = len(parts["item"])
+    gram = np.zeros((rows, rows), np.float32)
+    gram[np.tril_indices(rows)] = parts["gram"]
+    parts["gram"] = np.where(np.tri(rows, dtype=bool), gram, gram.T)
+    return Sketch(**parts), text
 
 
 def shared(a: Sketch, b: Sketch) -> tuple[Sketch, Sketch]:

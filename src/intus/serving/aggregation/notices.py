@@ -223,7 +223,8 @@ def taken_before(run_key: RunKey, number: int, epoch: float | None) -> Notice:
     text = (
         f"A server that ended before this one had taken {number} arrays of this run, up to epoch {epoch}. "
         "Those that it had not scored are lost, since there is no journal of them (--journal memory, or its "
-        "folder was deleted or changed): these epochs may be incomplete. The status counts them as unknown."
+        "folder was deleted or changed): these epochs may be incomplete. The status counts them as unknown. "
+        "The first epoch from here on has no cka_epoch, since no rows of an earlier one are known."
     )
     return Notice("taken_before", text, "warning", *run_key)
 

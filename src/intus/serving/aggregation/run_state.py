@@ -17,7 +17,7 @@ from ..data_point import DataPoint, Key, Source, kind_label
 from ..messages import EpochReport
 from ..schedule import Moment
 from .ledger import STORED, continued
-from .window import RunKey, Window, WindowKey
+from .window import Previous, RunKey, Window, WindowKey
 
 #: Most ranges of sequence numbers that are kept per client; then the gap between the lowest two is closed,
 #: and of the numbers up to there it is not known which were received.
@@ -262,7 +262,7 @@ class RunState:
         attempt: How often the training was started again under the same name.
         training: The number that the client that began this attempt gave its training.
         resumed: The time of the first request of this attempt, in seconds; None for the first one.
-        newest: The newest epoch that was passed on of each data point, and the (epoch, step) before it.
+        newest: The newest epoch that was passed on of each data point.
         settled: The newest epoch with scores.
     """
 
@@ -283,7 +283,7 @@ class RunState:
     attempt: int = 0
     training: int = 0
     resumed: float | None = None
-    newest: dict[Key, tuple[Moment, tuple[float, int] | None]] = field(default_factory=dict)
+    newest: dict[Key, Moment] = field(default_factory=dict)
     settled: Moment = NEVER
 
     def hear(self, client_id: str | None, now: float) -> ClientState | None:
@@ -550,23 +550,25 @@ class RunState:
             tuple(self.clients),
             self.began,
             evicting=evicting,
-            before=partial(self._before, window.moment),
+            before=partial(self._before, window),
         )
 
-    def _before(self, moment: Moment, key: Key) -> tuple[float, int] | None:
+    def _before(self, window: Window, key: Key) -> Previous:
         """Return the (epoch, step) before this one of a data point in an earlier epoch; remember this one.
 
         One that comes after a later one has none: the later one is compared with what was there.
         """
-        newest, previous = self.newest.get(key, (NEVER, None))
+        newest, moment = self.newest.get(key, NEVER), window.moment
         if moment > newest:
             known = newest.attempt == moment.attempt and -math.inf < newest.epoch < moment.epoch
-            previous = (newest.epoch, newest.step) if known else None
+            window.follow(key, (newest.epoch, newest.step) if known else None)
             self.newest.pop(key, None)
-            self.newest[key] = moment, previous
+            self.newest[key] = moment
             if len(self.newest) > MOST_LAYERS:
                 del self.newest[next(iter(self.newest))]
-        return previous if moment >= newest else None
+        elif key not in window.handed:
+            window.follow(key, None)
+        return window.previous(key)
 
     def _absent(self, window: Window) -> dict[Source, dict[str, str]]:
         """Return what ``Window.absent`` is to be, and remember the layers that the window has.
@@ -768,6 +770,12 @@ class RunState:
             and [number if math.isfinite(number) else None for number in self.finished_until],
             "layers": [[*source, layers] for source, layers in self.layers.items()],
             "held": [[list(w.window_key), w.held, w.doubtful, w.attempt] for w in self._unstored()],
+            "preceding": [
+                [list(w.window_key), w.attempt, [[_named(key), previous] for key, previous in before.items()]]
+                for w in self._unstored()
+                if (before := w.preceding)
+            ],
+            "newest": self._newest_to_store(),
             "doubtful": self.doubtful,
             "attempt": self.attempt,
             "training": self.training,
@@ -775,6 +783,14 @@ class RunState:
             "settled": list(self.settled) if math.isfinite(self.settled.epoch) else None,
             "counts": self._counts_to_store(),
         }
+
+    def _newest_to_store(self) -> list[list[Any]]:
+        """Return the newest epochs, each with its data points."""
+        found: dict[Moment, list[Any]] = {}
+        for key, moment in self.newest.items():
+            if math.isfinite(moment.epoch):
+                found.setdefault(moment, []).append(_named(key))
+        return [[list(moment), keys] for moment, keys in found.items()]
 
     def _counts_to_store(self) -> dict[str, int]:
         """Return the counts without the outcomes of arrays that are scored again after a restart."""
@@ -822,6 +838,21 @@ class RunState:
                 known = held.get((each.window_key, each.attempt)) or held.get((each.window_key,))
                 each.compare(*known or (0, False))
             self.doubtful = snapshot["doubtful"]
+        self._restore_order(snapshot)
+
+    def _restore_order(self, snapshot: Mapping[str, Any]) -> None:
+        """Restore which epoch came before which, of each data point; older versions did not store it."""
+        key_of = partial(Key, *self.run_key)
+        for moment, keys in snapshot.get("newest", ()):
+            self.newest |= {key_of(*each): Moment(*moment) for each in keys}
+        windows = {(w.window_key, w.attempt): w for w in [*self.windows.values(), *self.leaving.values()]}
+        for window_key, attempt, preceding in snapshot.get("preceding", ()):
+            window = windows.get((tuple(window_key), attempt))
+            if window is not None:
+                window.preceding = {
+                    None if key is None else key_of(*key): None if previous is None else (*previous,)
+                    for key, previous in preceding
+                }
 
     def _restored_until(self, snapshot: Mapping[str, Any]) -> tuple[float, float] | None:
         if "finished_until" in snapshot:
@@ -852,6 +883,11 @@ class RunState:
         """Return the windows whose scores are not stored."""
         leaving = [each for each in self.leaving.values() if not each.is_disposable]
         return [each for each in [*self.windows.values(), *leaving] if not each.is_done]
+
+
+def _named(key: Key | None) -> list[Any] | None:
+    """Return what a key has beside its (run, model)."""
+    return None if key is None else list(key[2:])
 
 
 def rank(epoch: float | None) -> float:

@@ -21,6 +21,8 @@ from .ledger import Tally
 RunKey = tuple[str, str]
 #: The values of the trigger fields, the epoch first.
 WindowKey = tuple[float | int | str | None, ...]
+#: The (epoch, step) before that of a data point; None if there was none.
+Previous = tuple[float, int] | None
 
 EVICTED = (
     "arrays of this epoch were dropped from memory; send fewer layers, steps or rows (which=, when=, rows=)"
@@ -93,6 +95,9 @@ class Window:
         ids: The items of one data point, the first that has any, by the client that sent them.
         ids_of: That data point.
         repeated_ids: How many of them came from another client before.
+        numbers: The number of each data point by its first array, which is the network's order.
+        preceding: The (epoch, step) before this one of each data point that was passed on, None for none: of
+            most at the key None, of the others at theirs.
     """
 
     number: int
@@ -129,6 +134,8 @@ class Window:
     ids: dict[str, set[int]] = field(default_factory=dict)
     ids_of: Key | None = None
     repeated_ids: int = 0
+    numbers: dict[Key, int] = field(default_factory=dict)
+    preceding: dict[Key | None, Previous] = field(default_factory=dict)
 
     @property
     def moment(self) -> Moment:
@@ -155,6 +162,7 @@ class Window:
     def add(self, record: Record) -> None:
         """Add a record."""
         key = Key.of(record)
+        self.numbers.setdefault(key, len(self.numbers))
         blocks = self.points.setdefault(key, [])
         arrays, taken = arrays_in([record]), list[Record]()
         if is_of_step(record):
@@ -207,7 +215,7 @@ class Window:
         began: float,
         *,
         evicting: Sequence[Key] | None = None,
-        before: Callable[[Key], tuple[float, int] | None] = lambda key: None,
+        before: Callable[[Key], Previous] = lambda key: None,
     ) -> list[DataPoint]:
         """Return the fresh data points. They stay in the window, so that late rows can join them.
 
@@ -234,7 +242,7 @@ class Window:
             tally.handed = tally.arrived
             of_run = clients, began, self.attempt, before(key)
             pooled = self.pooled and key.mode == (self.ids_of or key).mode and blocks[0].items is not None
-            facts = (*of_run, pooled, self.training, self.arrived or math.inf)
+            facts = (*of_run, pooled, self.training, self.arrived or math.inf, self.numbers[key])
             lacks = joined(lacks, unsaid)
             out.append(DataPoint(key, kind, self.epoch, self.step, blocks, lacks, serial, *facts))
         self.handed.update(passed_on)
@@ -245,6 +253,15 @@ class Window:
     def _missing(self, key: Key) -> str:
         """Return what is missing of a data point, or of all of its kind and mode, in words; "" if nothing."""
         return joined(self.lacks, absent(self.absent.get(key.source, {})))
+
+    def follow(self, key: Key, previous: Previous) -> None:
+        """Note the (epoch, step) before this one of a data point that is passed on for the first time."""
+        if self.preceding.setdefault(None, previous) != previous:
+            self.preceding[key] = previous
+
+    def previous(self, key: Key) -> Previous:
+        """Return the (epoch, step) before this one of a data point that was passed on."""
+        return self.preceding.get(key, self.preceding.get(None))
 
     def touch(self, now: float) -> None:
         """Note the time of a record."""

@@ -55,7 +55,8 @@ class _Batch:
     """Data points of an epoch of a run that became complete together.
 
     Data points with the same content are scored once. So are those with the same rows in another shape, as
-    of a ``Flatten``, unless positions have labels; only their relations to others are their own.
+    of a ``Flatten``, unless positions have labels; only their relations to others are their own. Of outputs
+    with the same content, the relations to other layers are the same too.
     """
 
     unlabeled: Unlabeled = field(default_factory=Unlabeled)
@@ -128,6 +129,8 @@ class Evaluator:
         engine: The engine that computes scores, by default in this process.
         splits: Number of splits that classifiers are scored on.
         on_show: Returns what open pages have on show.
+        keeps: Whether the frontend keeps samples of rows, so that epochs that were scored before a restart,
+            or long ago, are compared too.
     """
 
     def __init__(
@@ -138,11 +141,13 @@ class Evaluator:
         engine: Engine | None = None,
         splits: int = 1,
         on_show: Callable[[], Collection[Shown]] = tuple,
+        keeps: bool = True,
     ) -> None:
         self.frontend, self.scores, self.seed, self.splits = frontend, scores, seed, splits
         self.engine = engine or LocalEngine()
         self._targets, self._late = KnownTargets(frontend), LateTargets()
-        self._relations = Relations(seed) if includes_default(scores) else None
+        self._keeps = keeps
+        self._relations = Relations(seed, frontend if keeps else None) if includes_default(scores) else None
         self._order = ArrivalOrder()
         self._fitted: dict[RunKey, dict[str, set[str]]] = {}  # see Unlabeled.fitted
         self._noticed: set[tuple[str, ...]] = set()
@@ -443,8 +448,11 @@ class Evaluator:
         ordered = self._ordered(point, evaluation.results)
         results = Results.concat([ordered, evaluation.later])
         infos = infos_of(results, self.splits)
-        self.frontend.results(results, infos, evaluation.predictions, self._unscored(job))
-        key = point.key
+        unscored, key = self._unscored(job), point.key
+        self.frontend.results(results, infos, evaluation.predictions, unscored)
+        kept = evaluation.known.kept() if self._keeps and evaluation.known is not None else None
+        if kept is not None:
+            self.frontend.keep_sketch(key.run, key.model, kept, unscored)
         of_mode = key.run, key.model, key.mode
         if WITHDRAWN in ordered["note"] and self._first_time("", *of_mode, "withdrawn"):
             self._notify([withdrawn(*of_mode)])  # a newer epoch was scored first, and showed it
@@ -455,6 +463,11 @@ class Evaluator:
         waiting = self._worker.earliest(point.key.run, point.key.model), job.waiting
         known = [each for each in waiting if each is not None and each.attempt <= point.attempt]
         return min(known, default=None)
+
+    def _earliest(self, job: _Job) -> Moment:
+        """Return the earliest epoch of a run that is not scored in full, the job's included."""
+        moment = job.point.place.moment
+        return min(self._unscored(job) or moment, moment)
 
     def _score(self, job: _Job) -> None:
         evaluation = self._evaluate(job)
@@ -517,16 +530,16 @@ class Evaluator:
             raise AwayError("The evaluator is being stopped.")
         if job.targets is None:  # _begin failed, since the frontend was away
             self._begin(job)
-        twin = job.batch.scored.get(job.content)
+        twin, batch = job.batch.scored.get(job.content), job.batch
         if twin is not None:
-            return renamed(twin, job.point)
-        alike = None if job.rows is None else job.batch.measured.get(job.rows)
+            return renamed(twin, job.point, self._relations, self._earliest(job))
+        alike = batch.measured.get(job.content) or batch.measured.get(job.rows or job.content)
         measured = self._measured(job) if alike is None else measured_as(alike, job.point)
-        evaluation = related(job.point, measured, self._relations)
+        evaluation = related(job.point, measured, self._relations, self._earliest(job))
         if not evaluation.faults:
-            job.batch.scored[job.content] = evaluation
-            if job.rows is not None:
-                job.batch.measured[job.rows] = measured
+            batch.measured[job.content] = batch.measured[job.rows or job.content] = measured
+            if job.point.key.kind == "output":
+                batch.scored[job.content] = evaluation
         return evaluation
 
     def _measured(self, job: _Job) -> Measured:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.doubt import WITH_EPOCH
 from ...core.errors import InputError
 from ...core.findings import LAST_BEFORE, NONE_BEFORE
 from ...core.notes import joined
@@ -29,7 +30,8 @@ from ...scores.statistics.summed import are_sums, is_of_step, sums_of
 from ..data_point import DataPoint, Key
 from ..errors import MisfitError, fault
 from ..messages import TargetRequest
-from .relations import OF_POSITIONS, Relations
+from ..schedule import Moment
+from .relations import OF_POSITIONS, Known, Later, Related, Relations
 from .targets import (
     Fitted,
     Target,
@@ -79,7 +81,8 @@ class Evaluation:
         faults: As in Measured.
         nonfinite: Number of NaN and infinite entries.
         predictions: As in Measured.
-        later: The scores of the next epoch that compare it with this one, if it was scored before.
+        later: The scores of others that compare them with this one, if they were scored before.
+        known: What others are compared with; None for nothing.
     """
 
     results: Results
@@ -90,6 +93,7 @@ class Evaluation:
     nonfinite: int
     predictions: list[Predictions]
     later: Results = field(default_factory=Results)
+    known: Known | None = None
 
 
 #: Stands for the names of the scores that servers compute if none is chosen.
@@ -188,13 +192,22 @@ def first_scores(scores: Sequence[str] | None) -> list[Score]:
     return [score for score in chosen(scores) if score.per == "layer" and score.needs <= {"tally"}]
 
 
-def related(point: DataPoint, measured: Measured, relations: Relations | None) -> Evaluation:
-    """Return the scores of a data point including those that relate it to earlier ones."""
-    results, later = list(measured.results), None
+def related(
+    point: DataPoint, measured: Measured, relations: Relations | None, unscored: Moment | None = None
+) -> Evaluation:
+    """Return the scores of a data point including those that relate it to others.
+
+    Args:
+        point: The data point.
+        measured: Its other scores.
+        relations: State of other data points; None for no such scores.
+        unscored: The earliest epoch of its run that is not scored in full; None if that is not known.
+    """
+    found = Related([], [])
     if relations is not None:
         with np.errstate(all="ignore"):
-            own, later = relations.of(point, measured.sketch, results)
-        results += own
+            found = relations.of(point, measured.sketch, measured.results, unscored)
+    results = [*measured.results, *found.own]
     return Evaluation(
         _table(point, results, point.doubt),
         measured.fitted,
@@ -203,8 +216,13 @@ def related(point: DataPoint, measured: Measured, relations: Relations | None) -
         measured.faults,
         _count_nonfinite(results),
         measured.predictions,
-        Results() if later is None else _table(later.point, [later.result], later.doubt),
+        _table_of(found.later),
+        found.known,
     )
+
+
+def _table_of(later: Sequence[Later]) -> Results:
+    return Results.concat(_table(each.point, [each.result], each.doubt) for each in later)
 
 
 def measure(
@@ -549,18 +567,30 @@ def measured_as(measured: Measured, point: DataPoint) -> Measured:
     return replace(measured, predictions=[replace(each, **origin) for each in measured.predictions])
 
 
-def renamed(evaluation: Evaluation, point: DataPoint) -> Evaluation:
-    """Return the scores of equal arrays as those of ``point``."""
-    results, origin = evaluation.results, _origin(point)
-    columns = {name: results[name] for name in COLUMNS}
+def renamed(
+    evaluation: Evaluation, point: DataPoint, relations: Relations | None, unscored: Moment | None = None
+) -> Evaluation:
+    """Return the scores of equal arrays as those of ``point``, whose other epochs may be its own.
+
+    Args:
+        evaluation: The scores of the equal arrays.
+        point: The data point.
+        relations: As for ``related``.
+        unscored: As for ``related``.
+    """
+    origin, found = _origin(point), Related([], [])
+    if relations is not None and evaluation.known is not None:
+        with np.errstate(all="ignore"):
+            found = relations.of_twin(point, evaluation.known, unscored)
+    own = evaluation.results["score"] != WITH_EPOCH
+    columns = {name: evaluation.results[name][own] for name in COLUMNS}
+    columns |= {name: [value] * int(own.sum()) for name, value in origin.items()}
     return replace(
         evaluation,
-        results=Results(columns | {name: [value] * len(results) for name, value in origin.items()}),
+        results=Results.concat([Results(columns), _table(point, found.own, point.doubt)]),
         predictions=[replace(each, **origin) for each in evaluation.predictions],
-        later=Results(
-            {name: evaluation.later[name] for name in COLUMNS}
-            | {"address": [point.key.address] * len(evaluation.later)}
-        ),
+        later=_table_of(found.later),
+        known=found.known,
     )
 
 

@@ -23,11 +23,12 @@ from ...core.errors import ServeError
 from ...core.results import Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
+from ...storage.sketches import KeptSketch
 from ...storage.token_file import read_token
 from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
 from ..data_point import DataPoint, with_last
-from ..decoding import builtins, decode, encode
+from ..decoding import builtins, decode, encode, read
 from ..errors import AwayError, FullError, HeldError, UnansweredError
 from ..evaluation.targets import Target
 from ..interfaces import Done, RunKey
@@ -36,11 +37,16 @@ from ..messages import (
     ClaimRequest,
     DoubtRequest,
     FlushRequest,
+    MomentMessage,
     Notice,
     NoticesRequest,
     ResultsRequest,
     RunRemoval,
     RunRequest,
+    SketchesQuery,
+    SketchesReply,
+    SketchMessage,
+    SketchRequest,
     StatusReport,
     TargetsRemoval,
 )
@@ -268,6 +274,18 @@ class RemoteFrontend(Remote):
     ) -> None:
         """Send results, what belongs to them, and the earliest epoch of the run not scored in full."""
         self._post("/results", ResultsRequest.of(results, infos, predicted, unscored))
+
+    def keep_sketch(self, run: str, model: str, sketch: KeptSketch, unscored: Moment | None = None) -> None:
+        """Send a sample of a layer's rows, to be kept."""
+        message = SketchMessage(**sketch._asdict())
+        self._post("/sketch", SketchRequest(run, model, message, MomentMessage.of(unscored)))
+
+    def sketches(
+        self, run: str, model: str, training: float, at: tuple[str, float, int] | None = None
+    ) -> list[KeptSketch]:
+        """Return what is kept of a training without its contents, or the sample of a (layer, epoch, step)."""
+        answer = self._ask("/sketches", encode(SketchesQuery(run, model, training, at)))
+        return [each.sketch() for each in read(answer, SketchesReply).sketches]
 
     def claim_target(self, name: str, owner: str) -> None:
         """Restrict an owner's targets of a name to the runs of that owner."""

@@ -34,6 +34,10 @@ from ..messages import (
     RunQuery,
     RunRemoval,
     RunRequest,
+    SketchesQuery,
+    SketchesReply,
+    SketchMessage,
+    SketchRequest,
     StatusReport,
     TargetRequest,
     TargetsRemoval,
@@ -159,6 +163,16 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
         frontend.results(table, request.body.scores, predicted, moment)
         return AcceptedReply(len(table))
 
+    def sketch(request: CheckedRequest) -> None:
+        of = request.body
+        unscored = None if of.unscored is None else of.unscored.moment()
+        frontend.keep_sketch(of.run, of.model, of.sketch.sketch(), unscored)
+
+    def sketches(request: CheckedRequest) -> SketchesReply:
+        asked = request.body
+        found = frontend.sketches(asked.run, asked.model, asked.training, asked.at)
+        return SketchesReply([SketchMessage(**each._asdict()) for each in found])
+
     def claim(request: CheckedRequest) -> None:
         frontend.claim_target(request.body.name, request.body.owner)
 
@@ -169,6 +183,8 @@ def frontend_routes(frontend: Frontend, limit: int) -> list[Endpoint]:
     summary = "Verify the scores of labels that were matched by order of arrival"
     return [
         post("/results", "Store scores", ResultsRequest, results, limit, reply=AcceptedReply),
+        post("/sketch", "Keep a sample of a layer's rows", SketchRequest, sketch, limit),
+        post("/sketches", "The samples that are kept", SketchesQuery, sketches, limit, reply=SketchesReply),
         post("/claim", "Restrict a target to the runs of its owner", ClaimRequest, claim, limit),
         post("/order", summary, ArrivalOrderRequest, arrival_order, limit),
         *_common_routes(frontend, limit),
