@@ -51,9 +51,12 @@ def values_of(script: Any, graph: Any, arguments: Sequence[Any], restored: Resto
     names: list[tuple[str, str]] = []  # what each value is that is added to the outputs
     for node, twin in list(zip(graph.nodes(), list(program.nodes()), strict=True)):
         if node.kind() == "prim::CallMethod":
+            copies: dict[str, Any] = {}  # one tensor remains one: attention tests whether query and key are
             for given in list(twin.inputs())[1:]:
                 names.append((node.output().debugName(), "argument"))
-                program.registerOutput(_copied(program, given, twin, before=True))
+                if given.debugName() not in copies:
+                    copies[given.debugName()] = _copied(program, given, twin, before=True)
+                program.registerOutput(copies[given.debugName()])
         for value, made in zip(node.outputs(), list(twin.outputs()), strict=True):
             is_tensor, is_call = value.type().kind() == "TensorType", node.kind() == "prim::CallMethod"
             if is_tensor or is_call:
@@ -62,7 +65,8 @@ def values_of(script: Any, graph: Any, arguments: Sequence[Any], restored: Resto
     if names:
         program.makeMultiOutputIntoTuple()
     function: Any = torch._C._create_function_from_graph("forward", program)
-    given = tree_map_only(Tensor, torch.clone, list(arguments))
+    clones = {id(t): t.clone() for t in tree_leaves(list(arguments)) if isinstance(t, Tensor)}
+    given = tree_map_only(Tensor, lambda t: clones[id(t)], list(arguments))
     with restored():
         results = function(script, *given)
     if not names:

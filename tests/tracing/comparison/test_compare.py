@@ -270,6 +270,21 @@ def test_loaded_traces(pair, tmp_path):
     assert compare(a, c).attrs["first"] is None
 
 
+@pytest.mark.parametrize("saved", ["ab", "a", "b"])
+def test_reason_is_given_where_saved_traces_hold_no_values(saved, tmp_path):
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(2, 3)
+    a = intus.trace(model, x)
+    with torch.no_grad():
+        model[2].bias += 0.5
+    both = {"a": a, "b": intus.trace(model, x)}
+    for name in saved:
+        both[name].save(tmp_path / name)
+        both[name] = intus.load(tmp_path / name)
+    first = compare(both["a"], both["b"]).attrs["first"]
+    assert first["module"] == "2"
+    assert any(why.startswith("2.bias of a and of b may differ: ") for why in first["why"]), first
+
+
 def test_partly_saved_traces(pair):
     model, inputs, _ = pair
     save = ["encoder.layer.0", "encoder.layer.1", "output_1"]

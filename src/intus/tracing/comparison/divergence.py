@@ -265,7 +265,12 @@ class _Divergence:
             is_turned = self._are_translated() and sorted(one.shape) == sorted(other.shape)
             what = "it differs in every order of its axes: its" if is_turned else "its"
             why.insert(0, f"{what} shape is {one.shape} in a, {other.shape} in b")
-        return why or self._other_inputs(pair) or self._as_written(pair)
+        return (
+            why
+            or self._other_inputs(pair)
+            or self._as_written(pair)
+            or UsedParameters(self.a, [pair.a], self.b, [pair.b]).unknown()
+        )
 
     def _as_written(self, pair: Pair) -> list[str]:
         """Return the settings of two operations of two frameworks that only move elements.

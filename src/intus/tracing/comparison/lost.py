@@ -37,7 +37,10 @@ def lost_in_rounding(
         place, step = placed(a, pair.a), pair.step
         if step is not None and step.draws >= 0:
             continue
-        if step is not None and step.lost:
+        if step is not None and step.lost and step.by_cancelling:
+            lost = f"Rounding takes up to {step.lost:.2g} where large numbers cancel there"
+            yield f"{place} differs by {step.error:.2g} of its norm. {lost}, which hides other differences"
+        elif step is not None and step.lost:
             taken.append(place)
             most = max(most, step.lost)
         elif pair.difference is not None and pair.difference.lopsided:
@@ -80,8 +83,9 @@ def judged_by_depth(a: Graph, pairs: Sequence[Pair], idle: Collection[int]) -> I
     """
     found = [placed(a, pair.a) for pair in _explained(pairs, idle) if pair.by_depth]
     if found:
-        how = "by the rounding that may add up with depth alone, because the model's operations"
-        yield f"Judged {how} could not be run on what the file has: {listed(found)}."
+        how = "by the rounding that may add up with depth, and where large numbers cancel, alone"
+        why = "because the operations of one side could not be run on the tensors of the other"
+        yield f"Judged {how}, {why}: {listed(found)}."
 
 
 def _explained(pairs: Sequence[Pair], idle: Collection[int]) -> Iterator[Pair]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ....core.graph import Graph
 from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
+from .cancelling import are_set_otherwise, is_lost_in_differences, lost_in_differences
 from .layouts import in_shape, laid_out, layouts_differ, layouts_like
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from .sides import Side, are_apart, are_turned
@@ -77,6 +78,7 @@ def _judge(pairs: Pairs, number: int, steps: Steps | None, *, one_pass: bool) ->
     inherited = max((pairs[n].rounding_error for n in parents), default=0.0)
     pair.rounding_error = (inherited**2 + eps**2) ** 0.5
     pair.is_explained = all(pairs[n].is_explained for n in parents)
+    pair.amplified = any(pairs[n].amplified for n in parents)
     if not pair.has_both:
         pair.verdict = ONLY_A if pair.b < 0 else ONLY_B
     elif x is not None and y is not None:
@@ -170,24 +172,33 @@ def _judge_values(
     """Set what is found of a pair of values of one shape."""
     pair.difference = found = difference(x, y)
     if x.dtype == y.dtype and found.fraction_different == 0:
-        pair.verdict, pair.rounding_error, pair.is_explained = EQUAL, 0.0, True
+        pair.verdict, pair.rounding_error, pair.is_explained, pair.amplified = EQUAL, 0.0, True, False
         return
     pair.smaller = smaller_relative(x, y)
     by_norm = found.relative > pair.rounding_error or found.lopsided
     beyond = by_norm or pair.smaller > pair.rounding_error
-    pair.unpaired_parents = _unpaired_parents(pairs, pair, parents, beyond=beyond)
     pair.other_type = _have_other_types(pairs, pair)
-    inherited = bool(pair.unpaired_parents) or not pair.is_explained
     isolated = _isolated_error(pairs, pair, y)
     # An error of which rounding explains nothing is the same kernel's, on the same tensors.
-    may_amplify = beyond if isolated is None else isolated[0] > isolated[1] > 0
-    if may_amplify and pair.is_explained:
+    may_amplify = isolated[0] > isolated[1] > 0 if isolated else beyond or pair.amplified
+    step = None
+    if may_amplify and pair.is_explained and steps is not None:
         # It begins at tensors that rounding explains, and may amplify what they differ by.
-        step = None if steps is None else steps.also(pair.a, pair.b, y).judge(pair.a)
-        pair.step = None if step is None or step.is_wrong else step
-        if step is None and isolated is None and beyond != by_norm:
-            # What is left where large numbers cancel is rounding, which only the step could tell.
-            beyond, pair.by_depth = by_norm, True
+        step = steps.also(pair.a, pair.b, y).judge(pair.a)
+    if step is not None:
+        if step.is_wrong:
+            step = step._replace(cancelled=max(step.cancelled, lost_in_differences(pairs, pair)))
+        if step.is_wrong or (step.by_cancelling and are_set_otherwise(pairs, pair)):
+            beyond = True
+        else:
+            pair.step = step
+    elif isolated is None and beyond:
+        # What is left where large numbers cancel is rounding, which only the step could tell.
+        is_rounding = pair.is_explained and not by_norm
+        if is_rounding or is_lost_in_differences(pairs, pair):
+            beyond, pair.by_depth = False, True
+    pair.unpaired_parents = _unpaired_parents(pairs, pair, parents, beyond=beyond)
+    inherited = bool(pair.unpaired_parents) or not pair.is_explained
     if pair.step is not None:
         pair.isolated_error = pair.step.error
     elif isolated is None:
@@ -203,6 +214,7 @@ def _judge_values(
         pair.is_explained = not pair.is_source and not (beyond and inherited)
     pair.verdict = CLOSE if pair.is_explained else DIFFERS
     if pair.is_explained:  # the same numbers in another dtype are exact
+        pair.amplified = pair.amplified or found.relative > pair.rounding_error
         pair.rounding_error = max(pair.rounding_error, found.relative) if found.fraction_different else 0.0
 
 

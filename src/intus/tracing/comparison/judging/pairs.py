@@ -46,6 +46,7 @@ class Pair:
             norm does not show.
         by_depth: Whether only the rounding that may have added up so far explains the difference, because
             those operations could not be run.
+        amplified: Whether an operation before, or this one, made more of rounding than adds up with depth.
     """
 
     a: int
@@ -62,6 +63,7 @@ class Pair:
     step: Step | None = None
     smaller: float = 0.0
     by_depth: bool = False
+    amplified: bool = False
 
     @property
     def has_both(self) -> bool:

@@ -54,6 +54,8 @@ class Step(NamedTuple):
         eps: The distance from 1 to the next number of the precision it was computed in.
         draws: The first row of the model in the region that draws random numbers, which are others in each
             run, so that nothing is known of the error; -1 if none does.
+        cancelled: How large the error may be by what rounding leaves where large numbers cancel, as in a
+            variance that is the mean of the squares less the square of the mean; 0.0 if not needed.
     """
 
     region: Region
@@ -62,20 +64,27 @@ class Step(NamedTuple):
     amplified: float
     eps: float
     draws: int = -1
+    cancelled: float = 0.0
 
     @property
     def is_wrong(self) -> bool:
         """True if rounding does not explain the error."""
-        return self.error > max(self.allowed, self.amplified)
+        return self.error > max(self.allowed, self.amplified, self.cancelled)
+
+    @property
+    def by_cancelling(self) -> bool:
+        """True if only what rounding leaves where large numbers cancel explains the error."""
+        return max(self.allowed, self.amplified) < self.error <= self.cancelled
 
     @property
     def lost(self) -> float:
         """The part of the result that rounding takes, if that is more than half of the digits; else 0.0.
 
-        Or more than it takes from the model: then another way to compute it may explain the error.
+        Or more than it takes from the model: then another way to compute it may explain the error, unless it
+        is known that large numbers cancel there.
         """
-        is_amplified = self.error > self.allowed
-        most = max(self.allowed, self.amplified)
+        is_amplified = self.error > self.allowed and not self.by_cancelling
+        most = max(self.allowed, self.amplified, self.cancelled)
         return most if is_amplified or most > half_of_digits(self.eps) else 0.0
 
 
@@ -101,6 +110,18 @@ class _Rounded:
 
     @cached_property
     def _results(self) -> list[Elements]:
+        return self._computed("float64")
+
+    @cached_property
+    def _with_differences(self) -> list[Elements]:
+        """The results with variances that are computed as differences; none if none is computed."""
+        from .variances import VariancesAsDifferences
+
+        with VariancesAsDifferences() as mode:
+            results = self._computed(self._dtype)
+        return results if mode.found else []
+
+    def _computed(self, dtype: str) -> list[Elements]:
         signs = np.random.default_rng(0)
 
         def otherwise(t: Tensor) -> Tensor:
@@ -111,14 +132,20 @@ class _Rounded:
 
         unrounded = self._calls.unrounded(self._rows, self._given, self._dtype)
         results = (
-            self._calls.computed(self._rows, self._given, "float64", otherwise, unrounded)
+            self._calls.computed(self._rows, self._given, dtype, otherwise, unrounded)
             for _ in range(_ROUNDED)
         )
         return [result for result in results if result is not None]
 
-    def apart(self, exact: Elements, relative: _Relative) -> float:
-        """Return the relative difference that the rounding makes to a result."""
-        found = (relative(one, exact) for one in self._results)
+    def apart(self, exact: Elements, relative: _Relative, *, variances: bool = False) -> float:
+        """Return the relative difference that the rounding makes to a result.
+
+        Args:
+            exact: The result.
+            relative: Returns the relative difference of two values.
+            variances: Whether variances are computed as differences, and what is computed is rounded too.
+        """
+        found = (relative(one, exact) for one in (self._with_differences if variances else self._results))
         return max((one for one in found if one < math.inf), default=0.0)
 
 
@@ -182,7 +209,9 @@ class Steps:
             found, lost = relative(y, exact), relative(result, exact)
             allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
             amplified = worse * rounded.apart(exact, relative) if found > allowed else 0.0
-            return Step(region, found, allowed, amplified, eps)
+            is_wrong = found > max(allowed, amplified)
+            cancelled = _WORSE * rounded.apart(exact, relative, variances=True) if is_wrong else 0.0
+            return Step(region, found, allowed, amplified, eps, cancelled=cancelled)
 
         whole = judged(lambda one, other: difference(one, other).relative)
         if whole.is_wrong:

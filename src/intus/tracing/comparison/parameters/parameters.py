@@ -80,6 +80,11 @@ class UsedParameters:
             return combined
         return [*found, *(f"{address} of {own} has no counterpart in {other}" for address in left)]
 
+    def are_apart(self) -> bool:
+        """Return whether any that correspond are known to differ by more than rounding."""
+        values = ((value_of(self._a, one), value_of(self._b, other)) for one, other in self.both)
+        return any(_are_others(x, y) for x, y in values if x is not None and y is not None)
+
     def unknown(self) -> list[str]:
         """Return those whose values are not known, as sentences; none if not all correspond."""
         if self.left_a or self.left_b:
