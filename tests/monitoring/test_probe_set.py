@@ -565,9 +565,17 @@ def test_untrained_model_is_not_looked_at_as_a_later_epoch(server):
     assert server.records() == []
 
 
+class Closing(nn.Linear):
+    """A model of which no twin can be made when it dies."""
+
+    def __del__(self):
+        """Do nothing."""
+
+
 def test_model_that_is_gone_is_said(server):
-    watch = probe(nn.Linear(64, 10), HOST, server.port, probe_set=(IMAGES[:32].flatten(1), SET[1]))
+    watch = probe(Closing(64, 10), HOST, server.port, probe_set=(IMAGES[:32].flatten(1), SET[1]))
     watch.run_probe_set()
+    assert not server.records()
     watch.remove()
     (fault,) = watch.status()["faults"]
     assert "the model no longer exists" in fault

@@ -58,7 +58,7 @@ def test_output_of_one_side(name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_outputs_of_both_sides(name):
-    """What both return at the same places agrees, also with None among it, nested, or repeated."""
+    """Outputs of both at the same places agree, also with None among them, nested, or repeated."""
     one, two = (intus.trace(Returns(OTHERS[name]), X) for _ in range(2))
     assert compare(one, two).agree == bool(one.outputs)
     among = intus.trace(Returns(lambda y, x: [None, OTHERS[name](y, x), None]), X)

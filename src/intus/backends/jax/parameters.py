@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """What a step has of a parameter.
+    """The variables that a step has of a parameter.
 
     Attributes:
         value: The variable of the parameter as it entered; None if only what was computed of it is known.

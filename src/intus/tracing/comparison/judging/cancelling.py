@@ -25,7 +25,7 @@ _LEFT = 1e-3
 
 
 class _Led(NamedTuple):
-    """What led to a pair since the last pairs that both passes have.
+    """The operations that led to a pair since the last pairs that both passes have.
 
     Attributes:
         given: Those last pairs.
