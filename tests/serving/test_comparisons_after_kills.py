@@ -112,7 +112,10 @@ def undisturbed(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("pauses", [(0,), (0.15,), (0.4,), (0.1, 0.1, 0.1)])
+@pytest.mark.parametrize(
+    "pauses",
+    [(0.15,), *(pytest.param(one, marks=pytest.mark.long) for one in [(0,), (0.4,), (0.1, 0.1, 0.1)])],
+)
 def test_scores_are_the_same_if_the_server_is_killed_while_epochs_wait(tmp_path, undisturbed, pauses):
     """Comparisons with an epoch that was scored before a kill were missing, without a word."""
     server = Served(tmp_path)
@@ -126,7 +129,7 @@ def test_scores_are_the_same_if_the_server_is_killed_while_epochs_wait(tmp_path,
     assert table(tmp_path / "x.db") == undisturbed
 
 
-@pytest.mark.parametrize("end", ["terminate", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("terminate", marks=pytest.mark.long), "kill"])
 def test_scores_are_the_same_if_the_server_ends_inside_of_an_epoch(tmp_path, undisturbed, end):
     """The comparison with the epoch before stayed that of the part, marked incomplete."""
     server = Served(tmp_path)
