@@ -1,4 +1,4 @@
-"""A probe set and a trace change nothing that a model of NNX keeps, judged by the training without them."""
+"""Nothing changes that a model of NNX or a bound one of Linen keeps, judged by the training without intus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx
+from flax import linen, nnx
 
 import intus
 
@@ -133,3 +133,41 @@ def test_call_after_a_trace_is_the_call_without_it(of):
             assert intus.trace(model, jnp.asarray(X)).not_restored == []
         outputs.append(np.asarray(model(X)))
     assert np.array_equal(*outputs)
+
+
+class Declared(linen.Module):
+    """A model that declares its parts."""
+
+    def setup(self):
+        self.out, self.drop = linen.Dense(3), linen.Dropout(0.5, deterministic=False)
+
+    def __call__(self, x):
+        return self.drop(self.out(x))
+
+
+class Compact(linen.Module):
+    """A model that makes its parts as it is called."""
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dropout(0.5, deterministic=False)(linen.Dense(3)(x))
+
+
+@pytest.mark.parametrize("kind", [Declared, Compact])
+def test_watched_step_of_a_bound_module_of_linen_is_as_without(kind):
+    """Before, the call of the script raised: names were in use, or what ``setup`` had made was gone."""
+
+    def outputs(is_watched):
+        keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+        bound = kind().bind(kind().init(keys, X), rngs={"dropout": jax.random.key(2)})
+        step = jax.jit(lambda x: bound(x))
+        if is_watched:
+            watch = intus.probe(bound, "127.0.0.1", 9)
+            step = watch.through(step)
+        found = [np.asarray(step(X)), np.asarray(step(X)), np.asarray(bound(X)), np.asarray(bound(X))]
+        if is_watched:
+            watch.remove()
+        return found
+
+    for one, other in zip(outputs(True), outputs(False), strict=True):
+        np.testing.assert_array_equal(one, other)

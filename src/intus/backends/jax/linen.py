@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax import linen
+from flax.core import Scope
 
 from ...core.errors import InputError
 from ..base import Operation
@@ -76,7 +77,8 @@ class Linen:
     """Flax Linen; see ``Library`` for the contract of each method."""
 
     expected = "the step must call module.apply(variables, …)"
-    parts: tuple[type, ...] = (linen.Module,)
+    #: With what a bound module has beside its attributes: parts that were made, names in use, counts of keys.
+    parts: tuple[type, ...] = (linen.Module, Scope, type(linen.Dropout(0.0)._state))
 
     def owns(self, model: Any) -> bool:
         """Return whether this is a Linen module."""
