@@ -21,7 +21,8 @@ from intus.serving.http.remote import RemoteFrontend
 from intus.serving.schedule import Moment
 from intus.storage.codec import encode_records
 from intus.storage.database import Database
-from intus.storage.sketches import KEPT_EPOCHS, KeptSketch
+from intus.storage.kept_sketch import KeptSketch
+from intus.storage.sketches import KEPT_EPOCHS
 
 LAYERS, ROWS = ("a", "b", "c"), 60
 SKETCH = KeptSketch("a", 1.5, 2.0, -1, (1.0, -1), 0, b"content")

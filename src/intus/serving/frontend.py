@@ -20,9 +20,9 @@ from ..core.score_info import ScoreInfo
 from ..storage import followups, logged
 from ..storage.database import Database
 from ..storage.groups import mean_over_runs
+from ..storage.kept_sketch import KeptSketch
 from ..storage.logged import Logged
 from ..storage.same_file import ReplacedError
-from ..storage.sketches import KeptSketch
 from ..storage.soundness import DamagedError
 from ..storage.tables import reason
 from ..viewing.repr_text import listed

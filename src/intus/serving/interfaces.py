@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..core.results import Predictions, Results
 from ..core.score_info import ScoreInfo
-from ..storage.sketches import KeptSketch
+from ..storage.kept_sketch import KeptSketch
 from .data_point import DataPoint
 from .evaluation.targets import Target
 from .messages import DoubtRequest, Notice, RunRequest, StatusReport

@@ -22,7 +22,7 @@ from ..core.names import LONGEST, STORABLE
 from ..core.record import Record
 from ..core.results import COLUMNS, Predictions, Results
 from ..core.score_info import ScoreInfo
-from ..storage.sketches import KeptSketch
+from ..storage.kept_sketch import KeptSketch
 from .options import TRIGGERS
 from .schedule import Moment
 

@@ -41,11 +41,11 @@ from . import (
 )
 from . import tables as t
 from .codec import decode_graph
+from .kept_sketch import KeptSketch
 from .logged import Logged
 from .migrations import migrate
 from .points import NO_EPOCH
 from .same_file import ReplacedError, WatchedFiles, want_of_room
-from .sketches import KeptSketch
 from .soundness import CHECKED_BYTES, DamagedError, Soundness
 from .tables import insert_into, insert_of, lock_for_write, make_engine, read_url, reason, upsert
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from . import tables as t
+from .kept_sketch import KeptSketch
 from .tables import upsert
 
 #: Epochs of a layer that are kept before the first one that is not scored: late rows may still come of the
@@ -20,29 +21,6 @@ from .tables import upsert
 KEPT_EPOCHS = 3
 #: Of trainings that are over, the newest of these remain, and those of the last day: a pause is no end.
 MOST_OVER, PAUSE_S = 400, 86_400.0
-
-
-class KeptSketch(NamedTuple):
-    """A layer in one epoch.
-
-    Attributes:
-        layer: The layer with its kind and mode.
-        training: The time of the first request of its training, in seconds since 1970.
-        epoch: The epoch.
-        step: The step, -1 for a whole epoch.
-        previous: The (epoch, step) of the layer that it is compared with; None for none.
-        number: Its number among the layers of its epoch, in the network's order; -1 if its rows are those of
-            another.
-        content: The sample of its rows; empty if it was not asked for.
-    """
-
-    layer: str
-    training: float
-    epoch: float
-    step: int
-    previous: tuple[float, int] | None
-    number: int
-    content: bytes = b""
 
 
 def put(

@@ -14,7 +14,7 @@ from ...core.doubt import WITH_EPOCH, WITH_LAYER
 from ...core.notes import joined, remarks, within
 from ...scores import ScoreResult
 from ...scores.comparisons.similarity import Sketch, alignment, pack, unpack, why_unaligned
-from ...storage.sketches import KeptSketch
+from ...storage.kept_sketch import KeptSketch
 from ..data_point import DataPoint, Key
 from ..schedule import Moment
 
@@ -244,16 +244,16 @@ class Relations:
 
     def _with_epochs(self, known: Known, unscored: Moment | None) -> Related:
         """Return the comparison with the epoch before, and that of the next epoch with this one."""
-        if known.unnamed is not None:
-            return Related([], [])
         own, later, here, point = list[ScoreResult](), list[Later](), _at(known), known.point
         if point.previous is not None:
             at = point.key, Moment(point.attempt, *point.previous)
             self._next.set(at, here)
             before = self._find(at, point.training)
-            if before is not None and before.unnamed is None:
+            if known.unnamed is None and before is not None:
                 own.append(self._to_epoch(known, before))
-            elif before is None and unscored is not None and at[1] < unscored:  # it will not come any more
+            elif (
+                known.unnamed is None and unscored is not None and at[1] < unscored
+            ):  # it will not come any more
                 note = f"with epoch {at[1].epoch:g}: no rows of it are kept"
                 own.append(ScoreResult(WITH_EPOCH, math.nan, note=note))
         following = self._next.get(here)
@@ -264,6 +264,8 @@ class Relations:
 
     def _to_epoch(self, known: Known, before: Known) -> ScoreResult:
         note = f"with epoch {before.point.epoch:g}"
+        if before.unnamed is not None:
+            return ScoreResult(WITH_EPOCH, math.nan, note=f"{note}: its rows have no item ids")
         if known.of_positions != before.of_positions:
             note += ": the rows of one are items, of the other positions"
             return ScoreResult(WITH_EPOCH, math.nan, note=note)

@@ -23,7 +23,7 @@ from ...core.errors import ServeError
 from ...core.results import Predictions, Results
 from ...core.score_info import ScoreInfo
 from ...storage.codec import encode_records
-from ...storage.sketches import KeptSketch
+from ...storage.kept_sketch import KeptSketch
 from ...storage.token_file import read_token
 from ..aggregation.journal import Log
 from ..aggregation.notices import damaged_journal
