@@ -73,6 +73,15 @@ def check(records, *, known):
 TRAINED = {(1, "train"), (2, "train"), (3, "train")}
 
 
+def train_twice(model, optimizer, batches):
+    """Train a model for two epochs."""
+    for _ in range(2):
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
 @pytest.mark.parametrize("size", [48, 16])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("data", [ROWS, OTHERS], ids=["the rows of the training", "others"])
@@ -88,11 +97,7 @@ def test_look_at_a_batch_before_the_training_has_no_labels(server, mode, data, s
         with torch.no_grad():
             model(next(iter(looked))[0])
         model.train()
-        for _ in range(2):
-            for x, y in own:
-                optimizer.zero_grad()
-                F.cross_entropy(model(x), y).backward()
-                optimizer.step()
+        train_twice(model, optimizer, own)
     assert flush(HOST, server.port)
     check([one for one in server.records() if one.address == "0"], known={(1, "train"), (2, "train")})
     assert "found from the sampler" in watch.status()["items"]
@@ -127,11 +132,7 @@ def test_look_at_rows_of_batches_before_the_training_keeps_no_labels(server, shu
             model(look(iter(own)))
         model.train()
         optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1e-4)
-        for _ in range(2):
-            for x, y in own:
-                optimizer.zero_grad()
-                F.cross_entropy(model(x), y).backward()
-                optimizer.step()
+        train_twice(model, optimizer, own)
     assert flush(HOST, server.port)
     records = [one for one in server.records() if one.address == "0"]
     trained = [one for one in records if one.epoch > 0]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
+from test_jax_steps import observed as observed_steps
 
 import intus
-from backends.contract import Collect
-from intus.backends.base import for_model
 from intus.core.errors import CaptureError
 
 KINDS = ("output", "parameter", "parameter_grad")
@@ -19,15 +20,7 @@ X = np.random.default_rng(0).normal(size=(16, 6)).astype(np.float32)
 TOKENS = np.random.default_rng(0).integers(0, 7, (16, 3))
 MASK = (np.random.default_rng(1).random((6, 4)) > 0.5).astype(np.float32)
 
-
-def observed(model, step, *calls, kinds=KINDS):
-    """Return the tap that collected the calls of a step, and the results."""
-    tap, backend = Collect(), for_model(model)
-    handle = backend.attach(model, backend.operations(model), kinds, tap)
-    step = handle.through(step)
-    results = [step(*arguments) for arguments in calls]
-    handle.remove()
-    return tap, results
+observed = partial(observed_steps, kinds=KINDS)
 
 
 def by_address(tree):

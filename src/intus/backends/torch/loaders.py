@@ -810,8 +810,8 @@ def random_loader() -> str | None:
     It has a random sampler, or workers whose batches are mixed, and is being iterated over.
 
     The iterators are found through the garbage collector, which takes some 30 ms, so this is meant for the
-    first batch of an epoch. If an iterator has just begun, those that began before it,
-    such as the training's during an evaluation, are ignored.
+    first batch of an epoch. If an iterator has just begun, those that began before it, such as the
+    training's during an evaluation, are ignored.
 
     Returns:
         A clause such as "a DataLoader over TensorDataset of 60 items draws them with RandomSampler"; None if

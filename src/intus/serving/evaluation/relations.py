@@ -248,12 +248,12 @@ class Relations:
         if point.previous is not None:
             at = point.key, Moment(point.attempt, *point.previous)
             self._next.set(at, here)
-            before = self._find(at, point.training)
-            if known.unnamed is None and before is not None:
+            before = None if known.unnamed is not None else self._find(at, point.training)
+            # an earlier epoch that is scored in full and not kept will not come any more
+            is_gone = before is None and unscored is not None and at[1] < unscored
+            if before is not None:
                 own.append(self._to_epoch(known, before))
-            elif (
-                known.unnamed is None and unscored is not None and at[1] < unscored
-            ):  # it will not come any more
+            elif is_gone and known.unnamed is None:
                 note = f"with epoch {at[1].epoch:g}: no rows of it are kept"
                 own.append(ScoreResult(WITH_EPOCH, math.nan, note=note))
         following = self._next.get(here)

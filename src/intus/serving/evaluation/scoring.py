@@ -35,6 +35,7 @@ from .relations import OF_POSITIONS, Known, Later, Related, Relations
 from .targets import (
     Fitted,
     Target,
+    batch_first,
     coverage,
     doubts_of_positions,
     fit,
@@ -485,7 +486,7 @@ def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple
     """
     arrived = 0
     for record in records:
-        array = _batch_first(record)
+        array = batch_first(record)
         items = np.arange(arrived, arrived + len(array)) if record.items is None else record.items
         arrived += len(array)
         array = np.moveaxis(array, axes, range(1, 1 + len(axes)))
@@ -497,7 +498,7 @@ def _positions(records: Sequence[Record], axes: Sequence[int]) -> Iterator[tuple
 
 def _uneven(records: Sequence[Record]) -> list[int]:
     """Return the axes, counted with the batch first, whose length differs between blocks, as for texts."""
-    shapes = [_batch_first(record).shape for record in records]
+    shapes = [batch_first(record).shape for record in records]
     if len({len(shape) for shape in shapes}) > 1:
         return []
     return [axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if axis and len(set(sizes)) > 1]
@@ -505,7 +506,7 @@ def _uneven(records: Sequence[Record]) -> list[int]:
 
 def _padded(records: Sequence[Record]) -> Iterator[np.ndarray]:
     """Yield each block as (rows, features), padded with zeros to the longest item's length."""
-    arrays = [_batch_first(record) for record in records]
+    arrays = [batch_first(record) for record in records]
     longest = np.max([array.shape[1:] for array in arrays], axis=0)
     for array in arrays:
         padding = [
@@ -513,10 +514,6 @@ def _padded(records: Sequence[Record]) -> Iterator[np.ndarray]:
             *((0, int(most) - size) for most, size in zip(longest, array.shape[1:], strict=True)),
         ]
         yield np.pad(array, padding).reshape(len(array), int(longest.prod()))
-
-
-def _batch_first(record: Record) -> np.ndarray:
-    return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
 def _results(scorer: Scorer, out: Measured) -> list[ScoreResult]:

@@ -428,7 +428,7 @@ def _of_axes(record: Record) -> str:
     if sent is not None and not sent.facts["positions"]:
         return ""
     if sent is None:
-        _, wide, features = _batch_first(record)
+        _, wide, features = batch_first(record).shape
         features = record.projected_from or features
         axis, other = (one for one in range(3) if one != record.batch_axis)
     else:
@@ -446,7 +446,7 @@ def _check_positions(target: Target, items: list[np.ndarray], point: DataPoint) 
     """
     if reason := without_positions(target, point):
         raise MisfitError(reason)
-    shapes = [_batch_first(record) for record in point.records]
+    shapes = [batch_first(record).shape for record in point.records]
     positions = [shape[1] if len(shape) == 3 else 0 for shape in shapes]
     wanted, one_batch = target.labels.shape[1], target.of_probe_set
     if set(positions) == {wanted} and (one_batch or target.lengths is None):
@@ -524,9 +524,9 @@ def _lists_differ(target: Target, longest: list[int], positions: list[int], poin
     )
 
 
-def _batch_first(record: Record) -> tuple[int, ...]:
-    """Return the shape of a record's array with its rows first."""
-    return np.moveaxis(record.array, record.batch_axis or 0, 0).shape if record.array.ndim else ()
+def batch_first(record: Record) -> np.ndarray:
+    """Return a record's array with its rows first."""
+    return np.moveaxis(record.array, record.batch_axis or 0, 0) if record.array.ndim else record.array
 
 
 def _used(labels: np.ndarray) -> int:
