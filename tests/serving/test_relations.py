@@ -164,6 +164,18 @@ def test_constant_layers_have_no_cka_and_no_warning():
     assert related(relations, layer(DIGITS[:30], "fc2"))["cka_layer"]["value"] is None
 
 
+@pytest.mark.parametrize("factor", [1e-30, 1e-10, 1e10, 1e30])
+def test_cka_does_not_depend_on_the_scale_of_a_layer(factor):
+    """Before, products of large entries overflowed in float32, and those of small ones vanished."""
+    found = []
+    for scale in (1.0, factor):
+        relations = Relations()
+        related(relations, layer(DIGITS[:50], "a"))
+        scaled = (DIGITS[:50, :7].astype(np.float64) * scale).astype(np.float32)
+        found.append(related(relations, layer(scaled, "b"))["cka_layer"]["value"])
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
 def test_old_sketches_are_dropped():
     latest = _Latest[int, int](2)
     for number in range(3):
@@ -175,8 +187,14 @@ def test_old_sketches_are_dropped():
     ("rows", "of", "why"),
     [
         (DIGITS[:50], np.arange(-50, 0), "with a: no rows are known to be in both"),
-        (DIGITS[:50], np.arange(47, 97), "with a: rows that are known to be in both: 3, and 4 are needed"),
+        (
+            DIGITS[:50],
+            np.arange(47, 97),
+            "with a: finite rows that are known to be in both: 3, and 4 are needed",
+        ),
         (np.ones((50, 3), np.float32), np.arange(50), "with a: the rows of one of them do not vary"),
+        (np.float32([[0.1, 0.7, 3e5]] * 50), np.arange(50), "with a: the rows of one of them do not vary"),
+        (np.full((50, 3), np.inf, np.float32), np.arange(50), "with a: one of them has no finite rows"),
     ],
 )
 def test_alignment_without_a_value_says_why(rows, of, why):

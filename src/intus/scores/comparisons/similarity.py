@@ -15,6 +15,7 @@ from ..statistics.statistics import Statistics
 
 LEAST_ROWS = 4  #: fewest rows that an alignment is computed of
 MOST_ROWS = 256  #: most rows of a Sketch, which takes 4 bytes per pair of rows
+_ROUNDING = 1e-13  #: the relative error of a mean of MOST_ROWS numbers
 _CKA: dict[str, Any] = {
     "formula": f"unbiased linear CKA of {MOST_ROWS} rows: HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L "
     "the inner products of the rows of each",
@@ -61,7 +62,7 @@ class Sketch(NamedTuple):
         item: The item id of each row, shape (rows,).
         position: The number of each row among the rows of its item, shape (rows,).
         group: The jackknife group of each row, shape (rows,).
-        gram: The inner products of the centred rows, float32, shape (rows, rows).
+        gram: The inner products of the centred rows up to a factor, float32, shape (rows, rows).
     """
 
     item: np.ndarray
@@ -80,10 +81,20 @@ def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
     places, x, _, _ = statistics.drawn()
     rows = np.sort(np.argsort(places.key, kind="stable")[:most])
     rows = rows[complete(x[rows])]
-    x = x[rows].astype(np.float64)
-    x = x - x.mean(axis=0) if len(x) else x
+    x = _centred(x[rows].astype(np.float64)) if len(rows) and x.shape[1] else x[rows]
     gram = (x @ x.T).astype(np.float32)
     return Sketch(places.item[rows], places.position[rows], places.group[rows], gram)
+
+
+def _centred(x: np.ndarray) -> np.ndarray:
+    """Return rows less their mean up to a factor, which does not change CKA.
+
+    Products of large entries would overflow in float32, and those of small ones be 0. What the rounding of a
+    mean leaves of a constant feature is no variation.
+    """
+    x = x / (np.abs(x).max() or 1.0)
+    centred = x - x.mean(axis=0)
+    return np.where(np.abs(centred) > _ROUNDING * np.abs(x).max(axis=0), centred, 0)
 
 
 def pack(sketch: Sketch, text: str) -> bytes:
@@ -200,17 +211,19 @@ def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float,
     return float(value), float(low), min(float(high), 1.0), base, len(a.item)
 
 
-def why_unaligned(rows: int) -> str:
-    """Return the reason why an alignment has no value.
+def why_unaligned(a: Sketch, b: Sketch) -> str:
+    """Return the reason why the alignment of two layers has no value.
 
-    Args:
-        rows: The rows that the two layers are known to share.
-
-    >>> why_unaligned(0)
-    'no rows are known to be in both, as those without item ids'
+    >>> nothing = np.zeros(0, int)
+    >>> row = Sketch(np.zeros(1, int), np.zeros(1, int), np.zeros(1, int), np.ones((1, 1), np.float32))
+    >>> why_unaligned(Sketch(nothing, nothing, nothing, np.zeros((0, 0), np.float32)), row)
+    'one of them has no finite rows'
     """
-    if not rows:
-        return "no rows are known to be in both, as those without item ids"
-    if rows < LEAST_ROWS:
-        return f"rows that are known to be in both: {rows}, and {LEAST_ROWS} are needed"
+    if not len(a.item) or not len(b.item):
+        return "one of them has no finite rows"
+    a, b = shared(a, b)
+    if not len(a.item):
+        return "no rows are known to be in both, as those that are not finite or have no item ids"
+    if len(a.item) < LEAST_ROWS:
+        return f"finite rows that are known to be in both: {len(a.item)}, and {LEAST_ROWS} are needed"
     return "the rows of one of them do not vary"

@@ -376,5 +376,5 @@ def _unpacked(key: Key, moment: Moment, kept: KeptSketch) -> Known:
 def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> ScoreResult:
     value, low, high, base, n = alignment(sketch, other, seed)
     if math.isnan(value):
-        note = f"{note}: {why_unaligned(n)}"
+        note = f"{note}: {why_unaligned(sketch, other)}"
     return ScoreResult(name, value, low=low, high=high, baseline=base, n=n, note=note)
