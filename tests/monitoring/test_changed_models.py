@@ -26,7 +26,9 @@ CHANGED = 2
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Return a server."""
-    with Server(database=tmp_path_factory.mktemp("changed") / "x.db", port=0) as server:
+    with Server(
+        database=tmp_path_factory.mktemp("changed") / "x.db", port=0, scores="mean,norm,linear_f1"
+    ) as server:
         yield server
 
 

@@ -36,7 +36,7 @@ def rows_of_epochs(kept):
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """Return a function that probes a model."""
-    with Server(database=tmp_path_factory.mktemp("epochs") / "x.db", port=0) as server:
+    with Server(database=tmp_path_factory.mktemp("epochs") / "x.db", port=0, scores="mean") as server:
         yield partial(probe, host=server.host, port=server.port, block=True)
 
 

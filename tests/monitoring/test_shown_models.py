@@ -31,7 +31,7 @@ ROWS = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """Return a function that probes a model."""
-    with Server(database=tmp_path_factory.mktemp("shown") / "x.db", port=0) as server:
+    with Server(database=tmp_path_factory.mktemp("shown") / "x.db", port=0, scores="mean") as server:
         yield partial(probe, host=server.host, port=server.port, block=True)
 
 
@@ -179,6 +179,7 @@ class OfState(Training):
         return rows.numpy().copy()
 
 
+@pytest.mark.long
 @settings(
     max_examples=40,
     deadline=None,

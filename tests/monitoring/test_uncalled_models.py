@@ -35,7 +35,7 @@ class Net(nn.Module):
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """Return a function that probes a model with a probe set."""
-    with Server(database=tmp_path_factory.mktemp("uncalled") / "x.db", port=0) as server:
+    with Server(database=tmp_path_factory.mktemp("uncalled") / "x.db", port=0, scores="mean") as server:
         yield partial(probe, host=server.host, port=server.port, block=True, probe_set=SET)
 
 
