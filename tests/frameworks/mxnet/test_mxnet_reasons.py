@@ -206,8 +206,12 @@ class Activated(mx.gluon.HybridBlock):
             lambda f, x: x * 0.25 * 4,
             "bounds of LeakyReLU_1_2 are only in a",
         ),
+        # Before, an activation that is no relu was not known to be positive, and "ran only in b".
+        (lambda f, x: f.Activation(x, act_type="sigmoid"), lambda f, x: f.sigmoid(x), None),
+        (lambda f, x: f.Activation(x, act_type="softrelu"), lambda f, x: f.log1p(f.exp(x)), None),
+        (lambda f, x: f.Activation(x, act_type="softsign"), lambda f, x: f.softsign(x), None),
     ],
-    ids=["gelu", "leaky"],
+    ids=["gelu", "leaky", "sigmoid", "softrelu", "softsign"],
 )
 def test_activation_has_the_bounds_of_its_function(tmp_path, layer, written, said):
     for name, activation in (("one", layer), ("other", written)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ..graph import Graph
+from ..graph import OP, Graph
 from . import mxnet, tensorflow
 from .families import DRAWING
 from .jax import DRAWING as JAX_DRAWING
@@ -66,25 +66,29 @@ def common_types(graph: Graph) -> list[str]:
     return list(graph.types) if table is None else [table.get(name, "") for name in graph.types]
 
 
-def function_of(graph: Graph, row: int, kind: str) -> str:
-    """Return the function that an operation computes, where its type is one of several that a setting names.
+def common_type(graph: Graph, row: int) -> str:
+    """Return the common name of an operation; ``""`` if it is unknown, and of rows that are no operations.
+
+    Of an operation whose setting names the function that it computes, it is the name of that.
 
     Args:
-        graph: The graph of a forward pass.
+        graph: The graph of a forward pass; ``facts["framework"]`` is the framework.
         row: A row of it.
-        kind: The common name of the type of the row.
 
     Example:
         >>> from intus.core.building import GraphBuilder
         >>> builder = GraphBuilder("Net")
         >>> row = builder.op("LeakyReLU", (2,), "float32", setting="act_type=gelu")
-        >>> function_of(builder.graph({"framework": "mxnet"})[0], row, "leaky_relu")
+        >>> common_type(builder.graph({"framework": "mxnet"})[0], row)
         'gelu'
     """
-    if graph.type_of(row) not in ("LeakyReLU", "Activation") or not is_translated(graph):
-        return kind
-    named = re.search(r"act_type='?(\w+)", graph.setting(row))
-    return mxnet.ACTIVATIONS.get(named[1], named[1]) if named else kind
+    if graph.ops.kind[row] != OP:
+        return ""
+    table, name = _TABLES.get(str(graph.facts.get("framework"))), graph.type_of(row)
+    if table is None:
+        return name
+    named = re.search(r"act_type='?(\w+)", graph.setting(row)) if name in mxnet.WITH_FUNCTION else None
+    return mxnet.ACTIVATIONS.get(named[1], named[1]) if named else table.get(name, "")
 
 
 def draws_at_random(graph: Graph, row: int) -> bool:

@@ -103,5 +103,7 @@ MXNET: dict[str, str] = {
     "ones": "ones",
     "zeros": "zeros",
 }
+#: Operations whose ``act_type`` names the function that they compute.
+WITH_FUNCTION = frozenset({"Activation", "LeakyReLU"})
 #: The functions that ``act_type`` names otherwise than PyTorch and ONNX.
 ACTIVATIONS = {"softrelu": "softplus", "leaky": "leaky_relu", "rrelu": "leaky_relu"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.analysis.alignment import same_modules
 from ...core.graph import BUFFER, OP, Graph
-from ...core.vocabularies import KINDS, common_types, is_translated
+from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
 from ..results.op import Op
 from .judging.sides import returned
@@ -361,9 +361,8 @@ def _is_layer(address: str, addresses: Collection[str]) -> bool:
 
 def _module_around(graph: Graph, rows: Sequence[int]) -> str | None:
     """Return the address of the innermost module in which all operations that compute ran; None if none."""
-    types = common_types(graph)
     ops = [row for row in rows if graph.ops.kind[row] == OP] or rows
-    computing = [row for row in ops if types[int(graph.ops.type[row])] not in MOVES] or ops
+    computing = [row for row in ops if common_type(graph, row) not in MOVES] or ops
     return _innermost(graph, computing)
 
 
@@ -405,14 +404,13 @@ def _are_one_kind(a: Graph, row: int, b: Graph, other: int) -> bool:
 
 def _kind(graph: Graph, row: int) -> str:
     """Return the name of an operation that it has in every framework; ``""`` if it is unknown."""
-    kind = common_types(graph)[int(graph.ops.type[row])]
+    kind = common_type(graph, row)
     return KINDS.get(kind, kind)
 
 
 def _computing(graph: Graph, rows: list[int]) -> list[int]:
     """Return the rows whose operations do not only move elements, nor only add a bias to the result."""
-    types = common_types(graph)
-    kinds = {row: types[int(graph.ops.type[row])] for row in rows}
+    kinds = {row: common_type(graph, row) for row in rows}
     found = [row for row in rows if kinds[row] not in MOVES]
     return [row for row in found if len(found) == 1 or not _adds_bias(graph, row, kinds)]
 

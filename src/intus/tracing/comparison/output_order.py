@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...core.analysis.alignment import in_order
 from ...core.graph import OUTPUT, Graph, end_names
-from ...core.vocabularies import common_types
+from ...core.vocabularies import common_type
 from ...core.vocabularies.families import DROPOUTS, MOVES
 from ...viewing.repr_text import listed
 from .values.elements import plain
@@ -144,7 +144,7 @@ def _are_equal(trace: Trace, row: int, other: int) -> bool:
 
 def _type(graph: Graph, row: int) -> str:
     """Return the common name of the type of a row; ``""`` if it is unknown."""
-    return common_types(graph)[int(graph.ops.type[row])]
+    return common_type(graph, row)
 
 
 #: Types of operations that may return what they are given.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....core.graph import OP
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import (
     COMPARISONS,
     DROPOUTS,
@@ -52,7 +52,6 @@ class Side:
     def __init__(self, trace: Trace) -> None:
         self.trace, self.graph = trace, trace.graph
         self.calls = _calls_of(trace)
-        self._kinds = common_types(trace.graph)
         is_torch = trace.graph.facts.get("framework") == "torch"
         self._uninitialized = UNINITIALIZED if is_torch else frozenset[str]()
 
@@ -63,7 +62,7 @@ class Side:
 
     def kind(self, row: int) -> str:
         """Return the common name of the type of a row."""
-        return self._kinds[int(self.graph.ops.type[row])]
+        return common_type(self.graph, row)
 
     def is_op(self, row: int) -> bool:
         """Return whether a row is the result of an operation."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....core.graph import Graph
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import CONVOLUTIONS, MOVES
 from ..values.elements import plain, value_of
 from ..values.settings import arguments
@@ -158,7 +158,7 @@ def _uses(graph: Graph, users: Mapping[int, Hashable]) -> frozenset[Hashable] | 
     """
     found: set[Hashable] = set()
     for row, place in users.items():
-        kind = common_types(graph)[int(graph.ops.type[row])]
+        kind = common_type(graph, row)
         uses: frozenset[Hashable] | None = frozenset()
         if kind in MOVES:
             uses = _uses(graph, {n: graph.parents(n).index(row) for n in graph.children(row)})

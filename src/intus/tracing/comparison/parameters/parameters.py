@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....core.graph import BUFFER, CONSTANT, Param
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import CONVOLUTIONS
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
@@ -129,11 +129,8 @@ class UsedParameters:
 
 def _is_added(trace: Trace, rows: Iterable[int], address: str) -> bool:
     """Return whether some operations only add a parameter, as far as its name or their types tell."""
-    types = common_types(trace.graph)
     users = [row for row in rows if address in {param.address for param in _used(trace, [row])}]
-    return _own_name(address) == "bias" or all(
-        types[int(trace.graph.ops.type[row])] in _SUMS for row in users
-    )
+    return _own_name(address) == "bias" or all(common_type(trace.graph, row) in _SUMS for row in users)
 
 
 def _are_others(x: Elements, y: Elements) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
-from ....core.vocabularies import common_types, draws_at_random
+from ....core.vocabularies import common_type, draws_at_random
 from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..pairing.regions import Region, Regions
@@ -180,7 +180,6 @@ class _Probe:
         self._a, self._b, self._one, self._two = a, b, one, two
         self._regions = regions
         self._ranges = Ranges(a), Ranges(b)
-        self._types = common_types(a.graph), common_types(b.graph)
         #: The rows of the first pass that other operations of the second compute, and that could not be run.
         self.untried: list[int] = []
 
@@ -209,7 +208,7 @@ class _Probe:
     def shows(self, one: Unseen, pairs: Iterable[tuple[int, int]]) -> bool:
         """Return whether both passes agree where a choice of one alone has an effect."""
         graph = (self._a if one.side == "a" else self._b).graph
-        if common_types(graph)[int(graph.ops.type[one.row])] != "where":
+        if common_type(graph, one.row) != "where":
             return False
         for i, j in pairs:
             region = self._region(i, j) if (i if one.side == "a" else j) >= one.row else None
@@ -336,11 +335,8 @@ class _Probe:
     def _are_others(self, rows: Sequence[int], others: Sequence[int]) -> bool:
         """Return whether operations of the second pass compute in another way than those of the first."""
         one, two = (
-            sorted(kind for row in some if (kind := types[int(side.graph.ops.type[row])]) not in MOVES)
-            for side, types, some in (
-                (self._a, self._types[0], rows),
-                (self._b, self._types[1], others),
-            )
+            sorted(kind for row in some if (kind := common_type(side.graph, row)) not in MOVES)
+            for side, some in ((self._a, rows), (self._b, others))
         )
         return one != two
 
@@ -367,7 +363,7 @@ class _Probe:
 
         Other numbers may take another branch, which a file is not run along.
         """
-        if any(self._types[1][int(self._b.graph.ops.type[row])] in _DECIDING for row in region.others):
+        if any(common_type(self._b.graph, row) in _DECIDING for row in region.others):
             return None
         own = {row: plain(self._a.values.get(row)) for row in region.given}
         given = {row: value for row, value in own.items() if value is not None and not value.is_complex}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....core.graph import OP, Graph
-from ....core.vocabularies import common_types, function_of
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import CASTS, COMPARISONS, ELEMENTWISE, MOVES, OF_BOUNDS, ROUNDING, SIGNS
 from ..pairing.regions import Region, Regions, of_inputs
 from ..parameters.coverage import module_of
@@ -87,11 +87,11 @@ class Pass:
 
     def __init__(self, trace: Trace) -> None:
         self.graph, self._trace = trace.graph, trace
-        self._types, self._varies = common_types(trace.graph), of_inputs(trace.graph)
+        self._varies = of_inputs(trace.graph)
 
     def kind(self, row: int) -> str:
         """Return the common name of the type of a row, of an activation that of its function."""
-        return function_of(self.graph, row, self._types[int(self.graph.ops.type[row])])
+        return common_type(self.graph, row)
 
     def dtype(self, row: int) -> str:
         """Return the dtype of a row."""

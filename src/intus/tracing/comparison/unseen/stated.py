@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ....core.analysis.walks import ancestors
 from ....core.graph import INPUT, OP, OUTPUT, Graph
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..parameters.coverage import module_of
@@ -167,7 +167,6 @@ class _Stated:
         self._sides = a, b
         self._partner = dict(both)
         self._paired = set(self._partner), set(self._partner.values())
-        self._types = common_types(a), common_types(b)
 
     def sentences(self, i: int, j: int) -> Iterator[str]:
         """Yield how the constants of two rows differ."""
@@ -184,13 +183,13 @@ class _Stated:
 
     def are_binary(self, i: int, j: int) -> bool:
         """Return whether two operations are the same one of two numbers."""
-        one, two = self._types[0][int(self._a.ops.type[i])], self._types[1][int(self._b.ops.type[j])]
+        one, two = common_type(self._a, i), common_type(self._b, j)
         return one == two and one in _BINARY
 
     def operands(self, i: int, j: int) -> Iterator[tuple[str, str, str]]:
         """Yield the number that is added to, or multiplied with, the same tensor, if it is another."""
         if self.are_binary(i, j) and self._same_operands(i, j):
-            kind = self._types[0][int(self._a.ops.type[i])]
+            kind = common_type(self._a, i)
             one, two = self._operand(self._a, i, kind), self._operand(self._b, j, kind)
             if one is not None and two is not None and not self._equal(one, two, i, j):
                 yield "the constant", f"{one:.6g}", f"{two:.6g}"
@@ -213,7 +212,7 @@ class _Stated:
     def _epsilon(self, side: int, row: int) -> float | None:
         """Return the epsilon of a norm; None if it is none, or does not say."""
         graph = self._sides[side]
-        kind = self._types[side][int(graph.ops.type[row])]
+        kind = common_type(graph, row)
         text = stated_arguments(graph, row).get("eps")
         if "norm" not in kind or text is None:
             return None
@@ -223,12 +222,12 @@ class _Stated:
 
     def _epsilons(self, side: int, row: int) -> Iterator[float]:
         """Yield the epsilon of a norm, or those among the operations it consists of."""
-        graph, kinds = self._sides[side], self._types[side]
+        graph = self._sides[side]
         waiting, seen = [row], {row}
         while waiting:
             one = waiting.pop()
             stated = stated_arguments(graph, one)
-            kind = kinds[int(graph.ops.type[one])]
+            kind = common_type(graph, one)
             if "norm" in kind and "eps" in stated:
                 found = number_of(stated["eps"])
             else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ....core.graph import INPUT
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import SOFTMAXES
 from ....viewing.repr_text import listed
 from .differences import SAME, difference
@@ -76,9 +76,8 @@ class _Along(NamedTuple):
 def _along(trace: Trace, rows: Iterable[int]) -> Iterator[_Along]:
     """Yield the operations along axes among some rows, if their axes are known."""
     graph = trace.graph
-    types = common_types(graph)
     for row in rows:
-        kind, parents = types[int(graph.ops.type[row])], graph.parents(row)
+        kind, parents = common_type(graph, row), graph.parents(row)
         if kind not in _ALONG or not parents:
             continue
         given, rank = common(graph, row, arguments(graph.setting(row))), len(_shape(trace, parents[0]))
@@ -97,7 +96,7 @@ def _before_permuted(trace: Trace, row: int) -> tuple[int, list[int]]:
     """Return the row of what was permuted, and where it has the axes of the result."""
     graph = trace.graph
     order = list(range(len(_shape(trace, row))))
-    while common_types(graph)[int(graph.ops.type[row])] == "permute" and graph.parents(row):
+    while common_type(graph, row) == "permute" and graph.parents(row):
         axes = _permutation(trace, row)
         if sorted(axes) != sorted(order):
             break

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ....core.graph import INPUT, OP
-from ....core.vocabularies import common_types
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import (
     AVERAGE_POOLS,
     DRAWING,
@@ -71,8 +71,6 @@ class Ranges:
 
     def __init__(self, trace: Trace) -> None:
         self._trace, self.graph = trace, trace.graph
-        types = common_types(trace.graph)
-        self._kinds = [types[number] for number in trace.graph.ops.type.tolist()]
         self._found: list[tuple[float, float]] = []  # of the first rows
         self._free: set[int] = set()
         for row, kind in enumerate(trace.graph.ops.kind.tolist()):
@@ -97,7 +95,7 @@ class Ranges:
         return self._found[row]
 
     def _range(self, row: int) -> tuple[float, float]:
-        kind, parents = self._kinds[row], self.graph.parents(row)
+        kind, parents = common_type(self.graph, row), self.graph.parents(row)
         if self.graph.ops.kind[row] == INPUT:
             return _ANY
         if not parents or row not in self._free or kind in _FIXED:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core.analysis.alignment import same_modules
 from ....core.graph import Graph
-from ....core.vocabularies import common_types, function_of, is_translated
+from ....core.vocabularies import common_type, is_translated
 from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS
 from ....viewing.repr_text import listed
 from .torch_arguments import is_turned, named_arguments
@@ -350,7 +350,7 @@ def bounds(graph: Graph, row: int) -> tuple[float, float] | None:
         >>> bounds(builder.graph()[0], row)
         (0.5, inf)
     """
-    kind = function_of(graph, row, common_types(graph)[int(graph.ops.type[row])])
+    kind = common_type(graph, row)
     if kind in _BOUNDS:
         return _BOUNDS[kind]
     one = {"maximum": "max", "minimum": "min"}.get(kind, "") if is_translated(graph) else kind
@@ -403,15 +403,10 @@ def _of_one_kind(
     a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]
 ) -> tuple[list[int], list[int]]:
     """Return the rows of arithmetic that both sides have: of other operations, settings mean other things."""
-    names = [common_types(graph) for graph in (a, b)]
-    kinds = [
-        {names[k][int(g.ops.type[row])] for row in rows} for k, g, rows in ((0, a, rows_a), (1, b, rows_b))
-    ]
-    both = kinds[0] & kinds[1] & _ARITHMETIC
-    return (
-        [row for row in rows_a if names[0][int(a.ops.type[row])] in both],
-        [row for row in rows_b if names[1][int(b.ops.type[row])] in both],
-    )
+    kinds = [{row: common_type(graph, row) for row in rows} for graph, rows in ((a, rows_a), (b, rows_b))]
+    both = {*kinds[0].values()} & {*kinds[1].values()} & _ARITHMETIC
+    one, two = ([row for row, kind in some.items() if kind in both] for some in kinds)
+    return one, two
 
 
 def _defaults(graph: Graph, row: int) -> dict[str, str]:
