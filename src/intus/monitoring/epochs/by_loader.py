@@ -126,9 +126,21 @@ class EpochsByLoader:
             if self._kept_of_loop() is beside.kept:
                 return self.epoch_within(inputs, epoch)
             beside.kept.calls += 1
-        origin = loop
-        if origin.iteration in self._under_way:
+        if loop.iteration in self._under_way:
             return epoch
+        return self._epoch_at_first(inputs, loop, epoch, since, came)
+
+    def _epoch_at_first(self, inputs: Any, origin: Origin, epoch: float, since: int, came: int) -> float:
+        """Return the epoch of the first call with a batch of an iteration.
+
+        Args:
+            inputs: The arguments of the call.
+            origin: The iteration.
+            epoch: The present epoch.
+            since: The number of batches that had come at the last call.
+            came: The number of batches that had come at the last call with a batch of a loader.
+        """
+        feed, current = self._feed, self._current
         is_stream = origin.iteration in self._others.streams
         role = self._others.role(current, origin, epoch, since)
         if role == "aside":
