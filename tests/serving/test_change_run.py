@@ -65,6 +65,19 @@ def test_run_is_not_renamed_while_arrays_of_it_wait(server):
     assert len(runs(f"{server.host}:{server.port}")["other"].scores(score="mean")) == 400
 
 
+def test_run_of_the_name_that_a_renamed_one_had_has_counts_of_its_own(server):
+    """Before, its ledger had the arrays of the renamed run too."""
+    for epoch in range(3):
+        assert server.send(epoch) == 200
+    assert server.flush() == (200, "")
+    sent = server.ledger["sent"]
+    runs(f"{server.host}:{server.port}")["r"].rename("other")
+    assert server.send(3) == 200
+    assert server.flush() == (200, "")
+    assert 3 * server.ledger["sent"] == 3 * server.ledger["scored"] == sent > 0
+    assert set(runs(f"{server.host}:{server.port}")) == {"r", "other"}
+
+
 def test_run_that_does_not_exist_is_named(server):
     assert server.send(0) == 200
     assert server.flush() == (200, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError
@@ -43,6 +43,34 @@ class RegisteredTarget(NamedTuple):
     def is_for(self, model: str, run: str) -> bool:
         """Return whether the labels are for a model of a run."""
         return bool(re.search(self.model_pattern, model) and re.search(self.run_pattern, run))
+
+
+def in_use(targets: Iterable[RegisteredTarget], model: str, run: str) -> list[RegisteredTarget]:
+    """Return the targets that a model of a run is scored on at some of its layers.
+
+    Of targets of one name, a layer is scored on the one that was registered last.
+
+    Args:
+        targets: The targets of this process, the newest last.
+        model: The name of the model.
+        run: The name of the run.
+
+    Example:
+        >>> old, new = RegisteredTarget("y", [0, 1]), RegisteredTarget("y", [1, 2, 0], run_pattern="^r$")
+        >>> [len(one.labels) for one in in_use([old, new], "m", "r")], len(in_use([old, new], "m", "q"))
+        ([3], 1)
+    """
+    found: list[RegisteredTarget] = []
+    for one in targets:
+        if one.is_for(model, run):
+            is_for_all = one.layer_pattern == ".*"
+            found = [
+                earlier
+                for earlier in found
+                if earlier.name != one.name or not (is_for_all or earlier.layer_pattern == one.layer_pattern)
+            ]
+            found.append(one)
+    return found
 
 
 def plain_labels(name: str, targets: Any) -> list[Any]:

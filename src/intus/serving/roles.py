@@ -88,6 +88,8 @@ class Roles:
         frozen = self.aggregator.frozen(change.run) if self.aggregator and change.name is not None else None
         with frozen or contextlib.nullcontext():
             self._change_run(self.frontend, change)
+            if self.aggregator and change.name is not None:
+                self.aggregator.forget_run(change.run)
 
     def _change_run(self, frontend: Frontend, change: ChangeRunRequest) -> None:
         waiting = self._waiting(change) if change.remove or change.name is not None else 0

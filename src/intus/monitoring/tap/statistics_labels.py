@@ -11,7 +11,7 @@ from ..budget import Budget
 from ..clocks import process_seconds, process_seconds_since
 from ..row_check import listed
 from ..sender import Sender
-from ..targets import RegisteredTarget
+from ..targets import RegisteredTarget, in_use
 from ..warn_once import WarningLog
 
 if TYPE_CHECKING:
@@ -71,12 +71,10 @@ class StatisticsLabels:
         """
         began = process_seconds()
         mine: dict[str, RegisteredTarget] = {}
-        for one in self._sender.targets.values():
-            if one.is_for(self._name, self._run):
-                if mine.setdefault(one.name, one).layer_pattern != one.layer_pattern:
-                    self._troubles.warn_once(_LABELS_BY_LAYER, self._name, one.name)
-                    return None
-                mine[one.name] = one  # the newest counts
+        for one in in_use(self._sender.targets.values(), self._name, self._run):
+            if mine.setdefault(one.name, one) is not one:
+                self._troubles.warn_once(_LABELS_BY_LAYER, self._name, one.name)
+                return None
         labels = statistics.labels_in(period, mine)
         self._budget.pay_once(process_seconds_since(began))
         if labels.left_out:

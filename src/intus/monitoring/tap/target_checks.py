@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.errors import did_you_mean
 from ..sender import Sender
-from ..targets import RegisteredTarget, doubt_of_shape
+from ..targets import RegisteredTarget, doubt_of_shape, in_use
 from ..warn_once import WarningLog
 from .coverage import Coverage
 
@@ -65,7 +65,7 @@ class TargetChecks:
         if not self._sender.targets or not items.size:
             return
         last = int(items.max())
-        for one in list(self._sender.targets.values()):
-            if last >= len(one.labels) and one.is_for(self._name, self._run):
+        for one in in_use(list(self._sender.targets.values()), self._name, self._run):
+            if last >= len(one.labels):
                 named = repr(one.name).replace("%", "%%")
                 self._troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self._name, last, mode)

@@ -313,13 +313,23 @@ class AggregatorService:
                 ) from error
             with self._lock:
                 active = self.aggregator.active()
-                removed = self.aggregator.remove(run, model)
-                gone = set(removed)
-                self._held_back = [point for point in self._held_back if point.key[:2] not in gone]
-                for run_key in [run_key for run_key in removed if not self._empty(run_key)]:
-                    self._forget(run_key)
+                removed = self._drop(run, model)
         had = [run_key for run_key in removed if stored or run_key in active]
         return had or ([(run, model or "")] if stored else [])
+
+    def forget_run(self, run: str) -> None:
+        """Forget the counts of a run that is renamed, of which nothing waits: another may have its name."""
+        with self._lock:
+            self._drop(run)
+
+    def _drop(self, run: str, model: str | None = None) -> list[RunKey]:
+        """Delete what is here of a run or one model of it, and return each (run, model)."""
+        removed = self.aggregator.remove(run, model)
+        gone = set(removed)
+        self._held_back = [point for point in self._held_back if point.key[:2] not in gone]
+        for run_key in [run_key for run_key in removed if not self._empty(run_key)]:
+            self._forget(run_key)
+        return removed
 
     @contextlib.contextmanager
     def frozen(self, run: str, model: str | None = None) -> Iterator[None]:
