@@ -16,6 +16,13 @@ from intus.core.errors import InputError
 from intus.monitoring.targets import check_pattern, plain_ids, plain_labels
 
 
+@pytest.mark.parametrize("labels", [[1, "1", 2], [[True], ["True", None]], [0.5, "x", "0.5"]])
+def test_labels_that_are_written_alike_are_refused(labels):
+    """Before, they were two classes of one name."""
+    with pytest.raises(InputError, match=r"targets of 'y' contain .* which would be two classes of one name"):
+        plain_labels("y", labels)
+
+
 @pytest.mark.parametrize(
     "targets",
     [

@@ -448,6 +448,19 @@ def test_complex_outputs_are_counted_and_logged_once(server, caplog):
     assert get_sender(HOST, server.port)._bytes == 0
 
 
+def test_model_without_values_is_named_with_what_to_do(server):
+    """Before, the fault was "Cannot copy out of meta tensor"."""
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 2))
+    rows = torch.ones(20, 4), {"y": [0, 1] * 10}
+    with probe(model, HOST, server.port, probe_set=rows) as watch:
+        watch.run_probe_set()
+    faults = " ".join(watch.status()["faults"])
+    assert "'0' is on the meta device, where tensors have no values. Give the model its weights" in faults
+    assert "Cannot copy" not in faults
+    assert "scalarType" not in faults
+
+
 def test_nan_and_inf_are_sent(server):
     model = nn.Sequential(nn.Identity())
     with probe(model, HOST, server.port):

@@ -89,6 +89,19 @@ def test_shuffled_loader_with_ids_matches_every_row(server, workers):
             np.testing.assert_allclose(array, model[0](ROWS[rows]).detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+def test_labels_of_an_earlier_run_that_later_ones_replace_are_no_fault(server):
+    """Before, it was said of the target that it "has no scores there", beside its scores."""
+    model = net()
+    assert register_targets(HOST, server.port, name="digit", targets=LABELS[:40])
+    for is_replaced in (True, False):
+        with probe(model, HOST, server.port, run=f"replaced: {is_replaced}") as watch:
+            if is_replaced:
+                assert watch.register_targets(name="digit", targets=LABELS)
+            run_epochs(watch, model, DataLoader(Numbered(), batch_size=32, shuffle=True), ids=True)
+        said = [one for one in watch.status()["faults"] if "has 40 labels" in one]
+        assert len(said) == (not is_replaced)
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     return tmp_path_factory.mktemp("rows") / "x.db"

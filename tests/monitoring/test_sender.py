@@ -479,6 +479,7 @@ def test_one_sender_per_server_with_largest_queue(unused_port):
     ("host", "port", "message"),
     [
         ("", 8082, "host .* got ''"), (None, 8082, "host .* got None"), ("http://x", 8082, "host .* got 'http://x'"),
+        ("127.0.0.1:81", 8082, "host .* got '127.0.0.1:81': pass host='127.0.0.1', port=81"),
         ("localhost", 0, "port .* got 0"), ("localhost", "8082", "port .* got '8082'"),
         ("localhost", True, "port .* got True"), ("localhost", 70000, "port .* got 70000"),
     ],

@@ -72,6 +72,24 @@ def results():
     return [*scorer.result(), *units.result(), *pairs]
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.3, 30.0])
+def test_no_interval_goes_beyond_the_range_of_its_score(noise):
+    """Before, r2 was 0.99 with an interval of [0.97, 1.01]."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4))
+    number = x @ rng.normal(size=4) + noise * rng.normal(size=60)
+    scorer = Scorer([name for name in names() if get(name).per != "layers"])
+    scorer.update(x, {"number": number, "sign": (number > 0).astype(int)}, np.arange(60))
+    known, bounded = infos(), set()
+    for result in scorer.result():
+        info = known[result.score]
+        assert not result.low < (-math.inf if info.low is None else info.low), result
+        assert not result.high > (math.inf if info.high is None else info.high), result
+        if not math.isnan(result.high) and info.high is not None:
+            bounded.add(result.score)
+    assert {"r2", "linear_f1", "correlation"} <= bounded
+
+
 def test_results_match_their_descriptions(results):
     known = infos()
     found = {}

@@ -106,6 +106,12 @@ def test_damage_anywhere_is_refused_at_the_start_or_does_no_harm(whole, tmp_path
         assert len(refusals) == 12
 
 
+def test_folder_is_no_database(tmp_path):
+    """Before, the disk was said to fail perhaps."""
+    with pytest.raises(InputError, match="It is a folder: give the path of a file in it, such as"):
+        Database(tmp_path)
+
+
 def test_server_on_a_damaged_database_ends_with_a_sentence(whole, tmp_path):
     path, data = tmp_path / "x.db", bytearray(whole.read_bytes())
     data[2 * PAGE :: PAGE] = bytes(len(data[2 * PAGE :: PAGE]))  # the type of every page but the first two

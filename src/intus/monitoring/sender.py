@@ -712,6 +712,11 @@ def get_sender(host: str, port: int, queue_mb: float = 0.0) -> Sender:
     """
     if not isinstance(host, str) or not host or any(mark in host for mark in "/ \r\n"):
         raise InputError(f"host must be a host name such as '127.0.0.1', got {host!r}.")
+    name, colon, number = host.partition(":")
+    if colon and number.isdigit():
+        raise InputError(
+            f"host must be a host name without a port, got {host!r}: pass host={name!r}, port={number}."
+        )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
         raise InputError(f"port must be a number from 1 to 65535 (8082 by default), got {port!r}.")
     with _SENDERS_LOCK:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..core.errors import InputError
@@ -84,8 +84,8 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
             pandas' missing values become None, which means no label. An array of shape (N, 1) has N labels.
 
     Raises:
-        InputError: If the targets are empty, of another type, or nested differently in each row, or contain
-            no label.
+        InputError: If the targets are empty, of another type, or nested differently in each row, contain no
+            label, or contain a string beside a number that is written alike.
 
     Example:
         >>> plain_labels("pos", [["N", "V"], ["V", float("nan"), "N"]])
@@ -95,7 +95,28 @@ def plain_labels(name: str, targets: Any) -> list[Any]:
     labels, shape = _nested(what, _column(targets))
     if not _any_label(labels):
         raise InputError(f"{what} contain no label: all entries (shape {shape}) are missing.")
+    _refuse_alike(what, labels)
     return labels
+
+
+def _refuse_alike(what: str, labels: list[Any]) -> None:
+    """Raise InputError for labels such as 1 and "1", which would be two classes of one name."""
+    distinct = set(_flat(labels))
+    texts = {label for label in distinct if isinstance(label, str)}
+    alike = next((label for label in distinct if not isinstance(label, str) and str(label) in texts), None)
+    if alike is not None:
+        raise InputError(
+            f"{what} contain {alike!r} and {str(alike)!r}, which would be two classes of one name. Make all "
+            "labels strings, or none."
+        )
+
+
+def _flat(labels: list[Any]) -> Iterator[Any]:
+    for label in labels:
+        if isinstance(label, list):
+            yield from _flat(label)
+        else:
+            yield label
 
 
 def _column(given: Any) -> Any:

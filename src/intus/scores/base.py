@@ -132,6 +132,27 @@ class ScoreColumns:
         parts = [cls.of(()), *parts]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in ScoreResult._fields))
 
+    def within(self, infos: Iterable[ScoreInfo]) -> ScoreColumns:
+        """Return the results with intervals that do not go beyond the range of their score.
+
+        Args:
+            infos: The descriptions of the scores.
+
+        Example:
+            >>> info = ScoreInfo(name="r2", high=1.0)
+            >>> found = ScoreColumns.of([ScoreResult("r2", 0.99, low=0.97, high=1.01)]).within([info])
+            >>> found.low.tolist(), found.high.tolist()
+            ([0.97], [1.0])
+        """
+        low, high = self.low, self.high
+        for info in infos:
+            own = self.score == info.name
+            if info.low is not None:
+                low = np.where(own, np.maximum(low, info.low), low)
+            if info.high is not None:
+                high = np.where(own, np.minimum(high, info.high), high)
+        return replace(self, low=low, high=high)
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -206,7 +227,7 @@ class Score:
                 found = ScoreColumns.of(r for target in targets for r in self.compute(statistics, target))
             else:
                 found = ScoreColumns.of(self.compute(statistics))
-        return magnitude.checked(found)
+        return magnitude.checked(found).within(self.infos)
 
     @property
     def reads_layers(self) -> bool:

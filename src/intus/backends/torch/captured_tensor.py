@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
+from ...core.errors import InputError
 from ...core.nested import leaves, paths
 from ...core.shared_array import shared_array
 from ..base import CapturedTensor
@@ -76,7 +77,15 @@ def captured(
         tensor: The tensor.
         axis: The axis of its rows; None if the module does not determine it.
         channels_first: Whether axis 1 is that of channels, and axis 2 that of positions.
+
+    Raises:
+        InputError: If it has no values.
     """
+    if tensor.is_meta:
+        raise InputError(
+            f"{address!r} is on the meta device, where tensors have no values. Give the model its weights "
+            "before it is recorded, as by model.to_empty(device=...) and load_state_dict."
+        )
     size = tensor.element_size() if tensor.dtype in _NUMPY else 4
     copy, shape = partial(to_numpy, tensor), tuple(tensor.shape)
     plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
