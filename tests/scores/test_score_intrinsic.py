@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from score_help import fed, read
 
+from intus.core.projection import project
+from intus.scores import Scorer
+
 NAMES = ["mean", "mean_abs", "variance", "std", "min", "max", "norm", "sparsity", "dead", "nonfinite"]
 
 
@@ -109,6 +112,21 @@ def test_dimension_of_projected_layer(directions):
     assert read(scorer, "participation_ratio").note == "1500 features projected to 1024"
     assert np.isnan(read(scorer, "effective_rank").value)
     assert read(scorer, "effective_rank").note == "not for more than 1024 features"
+
+
+@pytest.mark.parametrize(("features", "directions"), [(1500, 300), (1500, 1500), (5000, 300), (5000, 1000)])
+def test_dimension_of_layer_that_the_probe_projected(features, directions):
+    """Compare with numpy; before, 1/m was subtracted from 1/PR, and PR was up to 50 % too large."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, directions))
+    if directions < features:
+        x = x @ np.linalg.qr(rng.normal(size=(features, directions)))[0].T
+    centred = x - x.mean(0)
+    gram = centred @ centred.T
+    want = np.trace(gram) ** 2 / (gram**2).sum()
+    scorer = Scorer("participation_ratio")
+    scorer.update(project(x), projected_from=features)
+    assert read(scorer, "participation_ratio").value == pytest.approx(want, rel=0.03)
 
 
 def test_nonfinite_entries_are_counted_and_rows_left_out(digits):

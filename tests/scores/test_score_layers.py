@@ -114,6 +114,28 @@ def test_vectors_of_another_origin(layers):
     )
 
 
+@pytest.mark.parametrize("scores", [BOTH, [*BOTH, "correlation"]])
+def test_cka_of_wide_layers_equals_the_textbook_formula(scores):
+    """Cover rows that were projected to 1,024 features, and a note of it where they were not."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 40)).astype(np.float32)
+    y = np.maximum(x @ rng.normal(size=(40, 2000)), 0).astype(np.float32)
+    whole, parts = (
+        fed_layers({"x": x[rows], "y": y[rows]}, np.arange(400)[rows], scores=scores)
+        for rows in (slice(None), slice(0, 100))
+    )
+    for name, rows in (("x", x), ("y", y)):
+        rest = Scorer(scores)
+        rest.update(rows[100:], items=np.arange(100, 400))
+        parts[name].merge(rest)
+    for scorers in (whole, parts):
+        found = compared(scorers, "cka")["x", "y"]
+        assert found.value == pytest.approx(textbook_cka(x - x.mean(0), y - y.mean(0)), abs=1e-4)
+        assert (found.n, found.note) == (400, "")
+        note = compared(scorers, "svcca")["x", "y"].note
+        assert ("2000 features projected to 1024" in note) == (scores == BOTH)
+
+
 @pytest.mark.long
 def test_interval_covers_the_value_of_many_rows():
     """The truth is that of 20,000 rows, by numpy; each run has 300 rows in items of three."""

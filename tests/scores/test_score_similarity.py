@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from score_help import fed
 
-from intus.scores.comparisons.similarity import alignment, cka, hsics, shared, sketch
+from intus.scores.comparisons.similarity import alignment, cka, hsics, pack, shared, sketch, unpack
 
 
 def looped_hsic(a: np.ndarray, b: np.ndarray) -> float:
@@ -77,3 +79,20 @@ def test_cka_interval_coverage(digits):
     value, low, high, _, _ = alignment(*sketches)
     assert low < whole < high
     assert value == pytest.approx(whole, abs=0.06)
+
+
+def test_sketches_that_an_earlier_version_kept_are_read_with_a_note(digits):
+    """Leave out whether rows were projected, which it did not keep."""
+    made = sketch(fed("linear_f1", digits[0][:50], {"y": digits[1][:50]}).statistics)
+    kept = pack(made, "text")
+    assert unpack(kept)[0].projected == ""
+    with np.load(io.BytesIO(kept)) as parts:
+        old = {name: parts[name] for name in parts if name != "projected"}
+    out = io.BytesIO()
+    np.savez(out, **old)
+    found, text = unpack(out.getvalue())
+    assert text == "text"
+    assert (found.gram == made.gram).all()
+    assert (
+        found.projected == "perhaps of projected features: its rows were kept by an earlier version of intus"
+    )

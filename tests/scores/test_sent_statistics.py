@@ -145,6 +145,20 @@ def test_layers_and_epochs_are_compared():
     assert statistics == [pytest.approx(rows[0], abs=1e-3), *rows[1:]]
 
 
+def test_interval_of_cka_of_sketched_layers_covers_that_of_all_features():
+    """Turn a layer: its CKA with the one before is 1, which the interval of the sketches excluded."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(2000, 64)))[0]
+    noisy = DIGITS.data + rng.normal(0, 6, DIGITS.data.shape)
+    relations = Relations()
+    evaluate(point(sent(data=noisy)), [TARGET], relations=relations)
+    made = evaluate(point(sent(address="fc2", data=noisy @ turn.T)), [TARGET], relations=relations).results
+    (found,) = (row for row in made if row["score"] == "cka_layer")
+    assert found["low"] <= 1 - 1e-6
+    assert found["high"] >= 1 - 1e-6
+    assert "2,000 features sketched to 1,024" in found["note"]
+
+
 def test_mixed_rows_and_statistics_are_refused():
     with pytest.raises(InputError, match="statistics by others"):
         evaluate(point(sent(), rows_of()), [TARGET])

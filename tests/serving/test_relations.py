@@ -11,7 +11,9 @@ from serving_help import point, record
 from sklearn.datasets import load_digits
 
 from intus.core.notes import remarks
+from intus.core.projection import project
 from intus.core.record import KINDS, PassFacts
+from intus.scores.statistics.split import places
 from intus.serving.aggregation.aggregator import Aggregator
 from intus.serving.evaluation.relations import Relations, _Latest
 from intus.serving.evaluation.scoring import evaluate
@@ -174,6 +176,92 @@ def test_cka_does_not_depend_on_the_scale_of_a_layer(factor):
         scaled = (DIGITS[:50, :7].astype(np.float64) * scale).astype(np.float32)
         found.append(related(relations, layer(scaled, "b"))["cka_layer"]["value"])
     assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def turned(x, features, seed=1):
+    """Return rows with more features, turned: their CKA with ``x`` is 1."""
+    q = np.linalg.qr(np.random.default_rng(seed).normal(size=(features, x.shape[1])))[0]
+    return (x @ q.T).astype(np.float32)
+
+
+def hidden(x, features, seed=1):
+    """Return what a layer of ReLU makes of rows."""
+    weights = np.random.default_rng(seed).normal(size=(x.shape[1], features))
+    return np.maximum(x @ weights, 0).astype(np.float32)
+
+
+def noise(rows, features, seed=0):
+    return np.random.default_rng(seed).normal(size=(rows, features)).astype(np.float32)
+
+
+@pytest.mark.parametrize("features", [200, 1100, 2000, 4096, 20_000])
+def test_cka_of_wide_layers_equals_numpy(features):
+    """Cover a layer that only turns, of which CKA was 0.90, as its rows were projected to 1,024 features."""
+    x, relations = noise(250, 200), Relations()
+    y, z = turned(x, features), hidden(x, features)
+    related(relations, layer(x, "a"))
+    aligned = related(relations, layer(y, "b"))["cka_layer"]
+    assert aligned["value"] == pytest.approx(1, abs=1e-5)
+    assert aligned["note"] == "with a"
+    after = related(relations, layer(z, "c"))["cka_layer"]
+    assert after["value"] == pytest.approx(biased_free_cka(y - y.mean(0), z - z.mean(0)), abs=1e-4)
+    assert after["note"] == "with b"
+    later = z + 0.3 * noise(*z.shape)
+    epoch = related(relations, layer(later, "c", epoch=1.0, previous=0.0))["cka_epoch"]
+    assert epoch["value"] == pytest.approx(biased_free_cka(z - z.mean(0), later - later.mean(0)), abs=1e-4)
+    assert epoch["note"] == "with epoch 0"
+
+
+def test_cka_of_sequences_equals_numpy():
+    """Flatten twelve positions of 96 features to 1,152."""
+    x = noise(200, 12 * 32).reshape(200, 12, 32)
+    y = (x @ noise(32, 96, 1)).astype(np.float32)
+    relations = Relations()
+    related(relations, layer(x, "a"))
+    flat = [each.reshape(200, -1) - each.reshape(200, -1).mean(0) for each in (x, y)]
+    found = related(relations, layer(y, "b"))["cka_layer"]
+    assert found["value"] == pytest.approx(biased_free_cka(*flat), abs=1e-4)
+
+
+def test_cka_of_wide_layers_is_of_the_same_rows_as_of_narrow_ones():
+    """Compare the 256 rows with the smallest keys, of 3,000 that come in several passes."""
+    x = noise(3000, 30)
+    y, relations = hidden(x, 1500), Relations()
+    related(relations, layer(x, "a"))
+    parts = np.split(np.arange(3000), [900, 901, 2000])
+    passes = (record(array=y[part], items=part, address="b", epoch=0.0) for part in parts)
+    found = related(relations, point(*passes))["cka_layer"]
+    rows = np.argsort(places(np.arange(3000), 0).key)[:256]
+    x, y = (each[rows] - each[rows].mean(0) for each in (x, y))
+    assert found["value"] == pytest.approx(biased_free_cka(x, y), abs=1e-4)
+    assert found["n"] == 256
+
+
+def projected(array, address="a", **facts):
+    """Return a layer that the probe has projected, as it is wider than ``width``."""
+    made = layer(project(array), address, **facts)
+    records = tuple(replace(each, projected_from=array.shape[1]) for each in made.records)
+    return replace(made, records=records)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("before", [layer, projected])
+@pytest.mark.parametrize("directions", [10, 200])
+def test_interval_of_cka_of_layers_that_the_probe_projected_covers_that_of_all_features(
+    directions, before, seed
+):
+    """Cover a layer that only turns another, of which it was [0.88, 0.92]."""
+    x = noise(256, directions, seed)
+    a = turned(x, 5000, seed + 10)
+    for b in (turned(x, 5000, seed + 20), hidden(a, 5000, seed), a + hidden(x, 5000, seed) / 100):
+        relations = Relations()
+        related(relations, before(a, "a"))
+        found = related(relations, projected(b, "b"))["cka_layer"]
+        truth = biased_free_cka(a - a.mean(0), b - b.mean(0))
+        assert found["low"] - 1e-6 <= truth <= found["high"] + 1e-6
+        assert found["low"] <= found["value"] <= found["high"]
+        assert found["high"] - found["low"] < (0.3 if directions == 200 else 0.1)
+        assert found["note"] == "with a; 5000 features projected to 1024"
 
 
 def test_old_sketches_are_dropped():

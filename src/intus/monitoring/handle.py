@@ -105,7 +105,7 @@ def probe(
             default.
         width: Rows with more features than this, 4,096 by default, are randomly projected to 1,024, which
             nearly preserves how well labels can be decoded. Mean, norm and similar statistics are computed
-            before. ``math.inf`` for never.
+            before. ``math.inf`` for never; a server still projects for scores other than these and CKA.
         batch_axis: The axis of the rows, 0 by default. Recurrent layers and attention of PyTorch determine
             their own.
         block: Whether to wait if the queue is full, instead of dropping records. It waits for at most 30 s if

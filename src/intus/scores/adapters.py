@@ -162,7 +162,7 @@ def _of_classifier(estimator: Any, name: str, statistics: Statistics, target: st
         note = too_few(statistics, target, codes, places.held)
         return [ScoreResult(name, NAN, target, n=n, note=note)]
     value, low, high, chance, p = counts.judgement("f1")
-    return [ScoreResult(name, value, target, -1, low, high, chance, n, p=p)]
+    return [ScoreResult(name, value, target, -1, low, high, chance, n, statistics.note, p)]
 
 
 def of_clusterer(estimator: Any, name: str, **fields: Any) -> Score:

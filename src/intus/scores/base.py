@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 #: ``values``   the labels of each target as numbers
 #: ``pairs``    sums of products of each unit and each target's numbers (``Statistics.pairs``)
 #: ``sample``   a bounded random sample of the rows with their labels (``Statistics.drawn``)
+#: ``rows``     of layers that are projected here, some rows of the sample before that (``rows_to_compare``)
 #: ``steps``    the sum of the rows and of their squares, each row being one step (``Statistics.steps``)
-Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "steps"]
+Need = Literal["tally", "moments", "whole", "classes", "values", "pairs", "sample", "rows", "steps"]
 
 #: The arguments of a score's function, and so the level of the score.
 #:

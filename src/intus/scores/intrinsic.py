@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.errors import require
 from ..core.notes import joined
+from ..core.projection import PROJECTED
 from ..core.score_info import ScoreInfo
 from .base import NAN, ScoreResult, score
 from .statistics.jackknife import jackknife, leave_one_out
@@ -168,14 +169,15 @@ def nonfinite(statistics: Statistics) -> Iterable[ScoreResult]:
 def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     """Effective number of directions in which the rows of a layer vary.
 
-    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average; the 1/m is subtracted.
+    A random projection to m features gives 1/PR + 1/m instead of 1/PR on average, and somewhat less if it was
+    made before the rows were sent; what it adds is subtracted.
     """
     scatter, n = _scatter(statistics)
     trace = float(np.trace(scatter))
     square = float(((scatter / trace) ** 2).sum()) if trace > 0 else 0.0
     value = 1 / square if square > 0 else NAN
     if statistics.projected and value == value:
-        value = 1 / max(1 / value - 1 / statistics.even, 1 / statistics.whole)
+        value = 1 / max(1 / value - statistics.projection.added, 1 / statistics.whole)
     return [_covariance_result("participation_ratio", value, n, statistics)]
 
 
@@ -186,7 +188,7 @@ def participation_ratio(statistics: Statistics) -> Iterable[ScoreResult]:
     label="Effective rank",
     formula="exp(-Σ p ln p), with p the singular values of the centred rows divided by their sum",
     low=1.0,
-    requires="two rows or more; layers that are not so wide that they are projected",
+    requires=f"two rows or more; at most {PROJECTED:,} features",
     source="Roy and Vetterli 2007",
 )
 def effective_rank(statistics: Statistics) -> Iterable[ScoreResult]:

@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from intus.scores import Scorer
 from intus.scores.estimators.logistic import code_length
 from intus.scores.statistics.split import places
 
@@ -48,3 +49,12 @@ def test_logistic_f1_equals_sklearn(digits):
     got = read(fed("logistic_f1", x, {"digit": y}), "logistic_f1", "digit")
     assert got.value == pytest.approx(f1_score(y[held], model.predict(x[held]), average="macro"), abs=0.01)
     assert got.low < got.value < got.high
+
+
+def test_classifiers_of_wide_layers_say_that_they_are_projected():
+    """Cover those of scikit-learn, which did not."""
+    x = np.random.default_rng(0).normal(size=(60, 1100))
+    scorer = Scorer(["logistic_f1", "svm_f1", "linear_f1"])
+    scorer.update(x, {"sign": x[:, 0] > 0})
+    notes = {result.score: result.note for result in scorer.result() if "majority" not in result.score}
+    assert notes == dict.fromkeys(notes, "1100 features projected to 1024")

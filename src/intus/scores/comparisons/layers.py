@@ -18,7 +18,7 @@ from ..probes.labelled import complete
 from ..scorer import Scorer
 from ..statistics.jackknife import jackknife, leave_one_out
 from ..statistics.statistics import Statistics
-from .similarity import Sketch, alignment, shared_rows, sketch
+from .similarity import INTERVAL, Sketch, alignment, shared_rows, sketch
 
 CKA_ROWS = 512  #: most rows that CKA compares; a layer takes 4 bytes per pair of rows
 SVCCA_ROWS = 2048  #: most rows that SVCCA compares
@@ -69,8 +69,9 @@ def _result(
     one: Statistics,
     other: Statistics,
     measure: Callable[[Statistics, Statistics], tuple[float, float, float, float, int, str]],
+    note_of: Callable[[Statistics], str] = lambda statistics: statistics.note_of_drawn,
 ) -> ScoreResult:
-    """Return the measure of two layers; a note instead if one has no rows."""
+    """Return the measure of two layers with the notes of both; a note instead if one has no rows."""
     if one.features < 0 or other.features < 0:
         return ScoreResult(name, NAN, note="a layer has no rows")
     value, low, high, base, n, note = measure(one, other)
@@ -78,7 +79,7 @@ def _result(
         note = note or (
             f"{n} shared rows are too few, or a layer is constant" if n else "the two share no items"
         )
-    notes = [note, one.note, other.note if other.note != one.note else ""]
+    notes = dict.fromkeys([note, note_of(one), note_of(other)])
     return ScoreResult(name, value, "", -1, low, high, base, n, joined(*notes))
 
 
@@ -88,6 +89,7 @@ def _result(
 @score(
     "cka",
     "sample",
+    "rows",
     per="layers",
     default=False,
     label="Alignment of layers (CKA)",
@@ -96,7 +98,7 @@ def _result(
     low=-1.0,
     high=1.0,
     baseline=_PAIRED_AT_RANDOM,
-    interval="95 %, jackknife over groups of items",
+    interval=INTERVAL,
     requires=_SHARED,
     source="Kornblith et al. 2019, section 3; Song et al. 2012, equation 5",
 )
@@ -106,7 +108,7 @@ def cka_of_layers(one: Statistics, other: Statistics) -> Iterable[ScoreResult]:
     def measure(one: Statistics, other: Statistics) -> tuple[float, float, float, float, int, str]:
         return (*alignment(_sketch(one), _sketch(other), one.seed), "")
 
-    return [_result("cka", one, other, measure)]
+    return [_result("cka", one, other, measure, lambda statistics: statistics.note_to_compare)]
 
 
 def _sketch(statistics: Statistics) -> Sketch:

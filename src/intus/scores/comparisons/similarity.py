@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core.projection import PROJECTED
 from ...core.score_info import ScoreInfo
 from ..base import NAN
 from ..probes.labelled import complete
@@ -16,13 +17,20 @@ from ..statistics.statistics import Statistics
 LEAST_ROWS = 4  #: fewest rows that an alignment is computed of
 MOST_ROWS = 256  #: most rows of a Sketch, which takes 4 bytes per pair of rows
 _ROUNDING = 1e-13  #: the relative error of a mean of MOST_ROWS numbers
+_BLOCK = 4 << 20  #: most entries of rows that are multiplied at once
+_LEAST_SHARE = 1e-3  #: of the inner products of projected rows that are not errors of the projection
+_KEPT_BEFORE = "perhaps of projected features: its rows were kept by an earlier version of intus"
+INTERVAL = (
+    "95 %, jackknife over groups of items; of layers that were projected before they were sent, wider by "
+    "what that may have changed"
+)
 _CKA: dict[str, Any] = {
     "formula": f"unbiased linear CKA of {MOST_ROWS} rows: HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K and L "
     "the inner products of the rows of each",
     "low": -1.0,
     "high": 1.0,
     "baseline": "the same with the rows of one of the two in random order",
-    "interval": "95 %, jackknife over groups of items",
+    "interval": INTERVAL,
     "source": "Kornblith et al. 2019, section 3; Song et al. 2012, equation 5",
 }
 #: Scores that servers compute of two data points.
@@ -63,36 +71,45 @@ class Sketch(NamedTuple):
         position: The number of each row among the rows of its item, shape (rows,).
         group: The jackknife group of each row, shape (rows,).
         gram: The inner products of the centred rows up to a factor, float32, shape (rows, rows).
+        projected: A note that they are those of rows projected to PROJECTED features; "" if they are not.
     """
 
     item: np.ndarray
     position: np.ndarray
     group: np.ndarray
     gram: np.ndarray
+    projected: str = ""
 
     def take(self, rows: np.ndarray) -> Sketch:
         """Return the sketch of some of the rows."""
         gram = self.gram[np.ix_(rows, rows)]
-        return Sketch(self.item[rows], self.position[rows], self.group[rows], gram)
+        return Sketch(self.item[rows], self.position[rows], self.group[rows], gram, self.projected)
 
 
 def sketch(statistics: Statistics, most: int = MOST_ROWS) -> Sketch:
     """Return a layer's Sketch; with the same seed it has the same items in every layer and epoch."""
-    places, x, _, _ = statistics.drawn()
+    places, x = statistics.rows_to_compare()
     rows = np.sort(np.argsort(places.key, kind="stable")[:most])
     rows = rows[complete(x[rows])]
-    x = _centred(x[rows].astype(np.float64)) if len(rows) and x.shape[1] else x[rows]
-    gram = (x @ x.T).astype(np.float32)
-    return Sketch(places.item[rows], places.position[rows], places.group[rows], gram)
+    where, gram = places.take(rows), _products(x[rows]).astype(np.float32)
+    return Sketch(where.item, where.position, where.group, gram, statistics.projected_to_compare)
+
+
+def _products(x: np.ndarray) -> np.ndarray:
+    """Return the inner products of rows less their mean up to a factor, which does not change CKA.
+
+    Products of large entries would overflow in float32, and those of small ones be 0.
+    """
+    gram, size = np.zeros((len(x), len(x))), float(max(x.max(initial=0), -x.min(initial=0))) or 1.0
+    step = max(_BLOCK // max(len(x), 1), 1)
+    for start in range(0, x.shape[1] if len(x) else 0, step):
+        part = _centred(x[:, start : start + step].astype(np.float64) / size)
+        gram += part @ part.T
+    return gram
 
 
 def _centred(x: np.ndarray) -> np.ndarray:
-    """Return rows less their mean up to a factor, which does not change CKA.
-
-    Products of large entries would overflow in float32, and those of small ones be 0. What the rounding of a
-    mean leaves of a constant feature is no variation.
-    """
-    x = x / (np.abs(x).max() or 1.0)
+    """Return rows less their mean; what its rounding leaves of a constant feature is no variation."""
     centred = x - x.mean(axis=0)
     return np.where(np.abs(centred) > _ROUNDING * np.abs(x).max(axis=0), centred, 0)
 
@@ -113,12 +130,13 @@ def pack(sketch: Sketch, text: str) -> bytes:
 def unpack(content: bytes) -> tuple[Sketch, str]:
     """Return the sketch and the text that ``pack`` was given."""
     with np.load(io.BytesIO(content), allow_pickle=False) as found:
-        parts = {name: found[name] for name in Sketch._fields}
+        parts: dict[str, Any] = {name: found[name] for name in Sketch._fields if name in found}
         text = found["text"].tobytes().decode()
     rows = len(parts["item"])
     gram = np.zeros((rows, rows), np.float32)
     gram[np.tril_indices(rows)] = parts["gram"]
     parts["gram"] = np.where(np.tri(rows, dtype=bool), gram, gram.T)
+    parts["projected"] = str(parts.get("projected", _KEPT_BEFORE))
     return Sketch(**parts), text
 
 
@@ -196,8 +214,8 @@ def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float,
     """Return CKA of two sketches on the rows they share.
 
     Returns:
-        The value, the lower and the upper bound of its 95 % jackknife interval over groups of items, the
-        value with rows paired at random, and the number of rows.
+        The value, the lower and the upper bound of its 95 % interval, by a jackknife over groups of items,
+        the value with rows paired at random, and the number of rows.
     """
     a, b = shared(a, b)
     groups = np.unique(a.group)
@@ -205,10 +223,58 @@ def alignment(a: Sketch, b: Sketch, seed: int = 0) -> tuple[float, float, float,
     value, *without = ckas(a.gram, b.gram, kept)
     if value != value:
         return NAN, NAN, NAN, NAN, len(a.item)
-    low, high, _ = jackknife(np.asarray(value), np.array(without))
+    low, high = map(float, jackknife(np.asarray(value), np.array(without))[:2])
+    if a.projected or b.projected:
+        low, high = _before_projection(a, b, float(value), (high - low) / 2)
     order = np.random.default_rng(seed).permutation(len(a.item))
     base = cka(a.gram, b.gram[np.ix_(order, order)])
-    return float(value), float(low), min(float(high), 1.0), base, len(a.item)
+    return float(value), max(low, -1.0), min(high, 1.0), base, len(a.item)
+
+
+def _before_projection(a: Sketch, b: Sketch, value: float, half: float) -> tuple[float, float]:
+    """Return the interval of CKA before projections, from that of what they left, ``value`` ± ``half``.
+
+    The errors of a projection add to HSIC(K, K), so that the value is too low: by as much at most as if the
+    features were in no particular order. Errors of both layers, if these were projected alike, add to
+    HSIC(K, L) too, but no more than to HSIC(K, K) and HSIC(L, L) (Cauchy and Schwarz). Other errors have a
+    mean of 0.
+    """
+    shares = np.array([_share(a), _share(b)])
+    kept, common = np.sqrt(shares.prod()), np.sqrt((1 - shares).prod())
+    half = float(np.hypot(half, 1.96 * (_deviation(a, b, value) + _deviation(b, a, value))))
+    low, high = value - half, value + half
+    return float(min(low, (low - common) / kept)), float(max(high, high / kept))
+
+
+def _share(sketch: Sketch) -> float:
+    """Return the least part of HSIC(K, K) that is not from the errors of the projection.
+
+    The error of an inner product K_rs has a variance of at most (K_rr K_ss + K_rs²) / PROJECTED.
+    """
+    if not sketch.projected:
+        return 1.0
+    gram = sketch.gram.astype(np.float64)
+    rows, squares = len(gram), np.diag(gram)
+    added = _hollow(np.outer(squares, squares) + gram**2).sum() / PROJECTED * (rows - 3) / (rows - 1)
+    return max(1 - float(added) / _size(gram) ** 2, _LEAST_SHARE)
+
+
+def _deviation(sketch: Sketch, other: Sketch, value: float) -> float:
+    """Return the standard deviation of CKA over projections of the first of two layers.
+
+    CKA changes by <E, D>, with E the errors of K, and D = L / |L| - CKA K / |K|, divided by |K|.
+    """
+    if not sketch.projected:
+        return 0.0
+    gram, its = sketch.gram.astype(np.float64), other.gram
+    change = gram @ (_hollow(its) / _size(its) - value * _hollow(gram) / _size(gram))
+    return float(np.sqrt(2 / PROJECTED * max((change * change.T).sum(), 0.0))) / _size(gram)
+
+
+def _size(gram: np.ndarray) -> float:
+    """Return |K|, the root of HSIC(K, K) for sums in place of means."""
+    rows = len(gram)
+    return float(np.sqrt(rows * (rows - 3) * hsics(gram, gram, np.ones((rows, 1)))[0]))
 
 
 def why_unaligned(a: Sketch, b: Sketch) -> str:

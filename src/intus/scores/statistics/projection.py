@@ -39,6 +39,18 @@ class Projection:
         """A note for the reader of a score; "" if nothing is projected."""
         return f"{self.features} features projected to {self.width}" if self.features > self.width else ""
 
+    @property
+    def added(self) -> float:
+        """Return what the projection adds to 1 / (participation ratio), on average over its signs.
+
+        It is the share of pairs of features that are added to the same new one. One made before rows arrive
+        (``core.projection.project``) puts as many features into each.
+        """
+        if self.width < self.given:
+            return 1 / self.width
+        each, more = divmod(self.features, self.width)
+        return (more * (each + 1) * each + (self.width - more) * each * (each - 1)) / self.features**2
+
     @cached_property
     def _matrix(self) -> Any:
         sparse = require("scipy.sparse", extra="server", why="to project wide layers")

@@ -26,7 +26,7 @@ from .split import BUCKETS, GROUPS, Places, places
 from .statistics import Statistics
 
 #: What scores may need of rows, and can be computed from sums and some of the rows.
-SENT: frozenset[Need] = frozenset({"tally", "moments", "whole", "classes", "values", "sample"})
+SENT: frozenset[Need] = frozenset({"tally", "moments", "whole", "classes", "values", "sample", "rows"})
 #: Bytes of one kept row beside its behaviours: its item, position, cluster and bucket.
 _PLACE = 24
 _MOST_ROWS, _MOST_FEATURES = 1 << 24, 1 << 40
@@ -350,6 +350,11 @@ class _Sketch(Projection):
     def __init__(self, features: int, before: int | None, units: int) -> None:
         super().__init__(features, 0, before)
         self.width, self._units = features, units
+
+    @property
+    def added(self) -> float:
+        """Return what the sketch adds to 1 / (participation ratio), of features without the single units."""
+        return 1 / (self.width - self._units)
 
     @property
     def note(self) -> str:

@@ -25,6 +25,7 @@ from .summed import StepSums
 
 _BLOCK = 32 << 20  # bytes of one block in float64
 _PLACE = 57  # bytes of the place of a row
+WHOLE_ROWS, LEAST_WHOLE = 512, 64  #: rows that are kept with all features, and of very wide layers at least
 _T = TypeVar("_T")
 
 
@@ -81,8 +82,27 @@ class Statistics:
     @property
     def note(self) -> str:
         """A note for the reader of scores of whole rows: projected features and rows left out; "" if none."""
-        left_out = f"{self._left_out} of {self._arrived} rows left out: NaN or infinite"
-        return joined(self.projection.note, left_out * bool(self._left_out))
+        return joined(self.projection.note, self._note_of_rows)
+
+    @property
+    def note_of_drawn(self) -> str:
+        """Return the same for scores of rows of ``drawn``, which a sample for scores of units has in full."""
+        return self.note_to_compare if self.raw else self.note
+
+    @property
+    def note_to_compare(self) -> str:
+        """Return the same for scores of ``rows_to_compare``."""
+        return joined(self.projected_to_compare, self._note_of_rows)
+
+    @property
+    def projected_to_compare(self) -> str:
+        """Return a note that ``rows_to_compare`` are projected, as before they came; "" if they are not."""
+        are_whole = self.projected_from is None and (self.raw or self._keeps_whole_rows)
+        return "" if are_whole else self.projection.note
+
+    @property
+    def _note_of_rows(self) -> str:
+        return f"{self._left_out} of {self._arrived} rows left out: NaN or infinite" * bool(self._left_out)
 
     @property
     def by_class(self) -> bool:
@@ -123,6 +143,8 @@ class Statistics:
         of_label = CODE().itemsize * ("classes" in self.needs) + 8 * self._with_values
         row = 4 * kept + of_label * len(targets) + _PLACE
         self.sample = Sample(max(1024, self.sample_bytes // row), kept)
+        most = self.sample_bytes // max(4 * features, 1)
+        self._whole_rows = Sample(min(WHOLE_ROWS, max(LEAST_WHOLE, most)), features)
 
     # -- feeding -------------------------------------------------------------------------------------
 
@@ -208,6 +230,8 @@ class Statistics:
                 self._keep(where, x if finite.all() else np.where(np.isfinite(x), x, np.nan), labels, matrix)
             if not finite.all():
                 x, where, labels, matrix = x[finite], where.take(finite), labels[finite], matrix[finite]
+            if self._keeps_whole_rows:
+                self._whole_rows.add(where, x, labels, matrix)
             narrow = self.projection.apply(x) if "moments" in self.needs or not self.raw else x
             if "moments" in self.needs:
                 classed = {
@@ -233,6 +257,11 @@ class Statistics:
         """Add rows to the sample, which may store the arrays without a copy."""
         if "sample" in self.needs:
             self.sample.add(where, rows, labels, values)
+
+    @property
+    def _keeps_whole_rows(self) -> bool:
+        """Return whether ``rows_to_compare`` are not those of the sample, which are projected."""
+        return "rows" in self.needs and not self.raw and self.width < self.projection.given
 
     def _items(self, items: Any, rows: int) -> np.ndarray:
         if items is None:
@@ -304,6 +333,7 @@ class Statistics:
         self.pairs.merge(other.pairs)
         self.magnitude.merge(other.magnitude)
         self.sample.merge(other.sample, list(codes.values()))
+        self._whole_rows.merge(other._whole_rows, list(codes.values()))
         self.not_numbers |= other.not_numbers
         self._arrived += other._arrived
         self._left_out += other._left_out
@@ -326,6 +356,14 @@ class Statistics:
     def drawn(self) -> tuple[Places, np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows of the sample; see Sample.rows. The result is cached."""
         return self.once("drawn", self.sample.rows)
+
+    def rows_to_compare(self) -> tuple[Places, np.ndarray]:
+        """Return rows with the smallest keys, with all features that arrived, to compare with another layer.
+
+        They are at least WHOLE_ROWS, if there are as many, or of very wide layers LEAST_WHOLE.
+        """
+        places, x, _, _ = self._whole_rows.rows() if self._keeps_whole_rows else self.drawn()
+        return places, x
 
     def rows_to_fit(self, target: str) -> tuple[Places, np.ndarray, np.ndarray]:
         """Return places, behaviours and codes of the rows to fit classifiers on, if ``by_class``."""

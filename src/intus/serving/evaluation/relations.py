@@ -375,6 +375,7 @@ def _unpacked(key: Key, moment: Moment, kept: KeptSketch) -> Known:
 
 def _aligned(name: str, sketch: Sketch, other: Sketch, seed: int, note: str) -> ScoreResult:
     value, low, high, base, n = alignment(sketch, other, seed)
+    note = joined(note, *dict.fromkeys([sketch.projected, other.projected]))
     if math.isnan(value):
         note = f"{note}: {why_unaligned(sketch, other)}"
     return ScoreResult(name, value, low=low, high=high, baseline=base, n=n, note=note)

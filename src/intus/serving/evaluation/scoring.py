@@ -102,7 +102,7 @@ DEFAULT = "default"
 _LAST_ALONE = "of the last recorded pass alone, since its rows are not known"
 _NEEDS_ROWS = "needs every row, and the probe sent statistics; probe(statistics=False) sends the rows"
 #: A score without results, which makes the statistics keep the sample for comparing layers.
-_SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample"}))
+_SAMPLED = Score("sampled", lambda statistics: (), frozenset({"sample", "rows"}))
 
 
 def default_scores() -> list[str]:
