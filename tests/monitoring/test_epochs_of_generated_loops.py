@@ -246,6 +246,30 @@ def test_epochs_of_generated_loops_are_true_or_said_not_to_be_found(watched, uns
         assert bool(fault) == bool(sentences(status)), what
 
 
+class NetInEvaluation(Net):
+    """A net that is in evaluation mode whatever the script sets, as the one of ``from_pretrained`` is."""
+
+    def __init__(self):
+        super().__init__()
+        self.eval()
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_epochs_of_generated_loops_in_evaluation_mode_are_true(watched, unsent, seed, monkeypatch):
+    """Before, the first pass was epoch 0, and after an evaluation all later epochs were one."""
+    monkeypatch.setitem(globals(), "Net", NetInEvaluation)
+    for source, validation, first, probe_set in random.Random(seed).sample(EVERY, 15):
+        truth, status = train(watched, unsent, source, validation, first, probe_set=probe_set)
+        fault = fault_of(truth, unsent, probe_set=probe_set)
+        what = f"{source.__name__}, {validation}, after {first}, probe set {probe_set}: {fault}; {status}"
+        if source in (*FOUND, *FOUND_BY_BATCH):
+            assert not fault, what
+        assert bool(fault) == bool(sentences(status)), what
+
+
 @pytest.mark.parametrize("source", [slices, permuted, loaded, augmented])
 @pytest.mark.parametrize("validation", ["loader", "another model"])
 @pytest.mark.parametrize("probe_set", [False, True])

@@ -68,14 +68,29 @@ class Items(NamedTuple):
     rows_of: str = "its dataset"
 
 
+class Backward(Protocol):
+    """The backward passes through one call of a model.
+
+    Attributes:
+        has_come: Whether one came.
+    """
+
+    has_come: bool
+
+    def may_come(self) -> bool:
+        """Return whether one may still come, because what the call computed is still in use."""
+
+
 class Feed(Protocol):
     """The source of a model's batches, observed until ``remove``.
 
     Attributes:
+        judged: Whether the call that is looked at trains the model, of one before; None of that in progress.
         on_end: Called with the number of an iteration once it is over and its last batch was used; or None.
         on_step: Called before each step of an optimizer that has parameters of the model; or None.
     """
 
+    judged: bool | None
     on_end: Callable[[int], None] | None
     on_step: Callable[[], None] | None
 
@@ -139,6 +154,16 @@ class Feed(Protocol):
 
     def is_training(self) -> bool:
         """Return whether the call in progress trains the model: in training mode, with gradients."""
+
+    def is_undecided(self) -> bool:
+        """Return whether the call in progress may train the model although it is in evaluation mode."""
+
+    def backward(self, output: Any) -> Backward | None:
+        """Return what tells of backward passes through a call; None if there can be none.
+
+        Args:
+            output: What the call returned.
+        """
 
     def has_optimizer(self) -> bool:
         """Return whether an optimizer has the model's parameters. It may take some milliseconds."""

@@ -7,12 +7,13 @@ taken to be the newest one only if its iteration is still under way, or has trai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.feeds import Feed, Origin
+from ..backends.feeds import Backward, Feed, Origin
 from .epochs import EpochFinder, EpochLog
 from .item_finder import ItemFinder
 from .pass_data import UNKNOWN, Data, PassData
@@ -256,6 +257,29 @@ class DataSource:
         return self._observed.data.is_of_second(inputs, epoch, mode, is_followed=self.is_searching)
 
     # -- the state of the training ---------------------------------------------------------------------
+
+    def is_undecided(self) -> bool:
+        """Return whether the call in progress may train the model although it is in evaluation mode."""
+        return self._observed is not None and self._observed.feed.is_undecided()
+
+    def backward(self, output: Any) -> Backward | None:
+        """Return what tells of backward passes through a call that returned this; None if none can come."""
+        return None if self._observed is None else self._observed.feed.backward(output)
+
+    @contextmanager
+    def judged(self, *, trains: bool) -> Iterator[None]:
+        """Return a context in which a call of before is looked at, of which it is known what it does.
+
+        Args:
+            trains: Whether it trains the model.
+        """
+        if self._observed is not None:
+            self._observed.feed.judged = trains
+        try:
+            yield
+        finally:
+            if self._observed is not None:
+                self._observed.feed.judged = None
 
     @property
     def stepped(self) -> int:

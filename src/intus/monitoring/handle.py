@@ -323,7 +323,8 @@ class Probe:
             DataLoader is iterated anew, or when the first batch comes again.
         step: The number of the next call of the model, from 0. It increases automatically.
         mode: ``"train"`` or ``"eval"``, from the model's training flag, unless set. Passes under ``no_grad``
-            of a model whose other passes have gradients are of ``"eval"`` (with PyTorch).
+            of a model whose other passes have gradients are of ``"eval"``, and passes in evaluation mode that
+            a step of an optimizer shows to be of the training are of ``"train"`` (with PyTorch).
         items: The integer ids of the next call's rows, or None. That call resets them to None. Until they are
             set, ids are the indices that the sampler of the training's DataLoader gave (with PyTorch).
         run: The name of this training.

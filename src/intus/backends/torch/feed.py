@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...core.nested import leaves
 from ..feeds import Items, Origin
+from .backward import BackwardPasses
 from .eval_forward import buffer_writes, fingerprint, gradients, values_by_sample, version_by_sample
 from .kept_values import attach
 from .loaders import LOADERS, is_trained
@@ -30,11 +31,13 @@ class TorchFeed:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
+        self.judged: bool | None = None
         self.on_end: Callable[[int], None] | None = None
         self.on_step: Callable[[], None] | None = None
         self._steps = StepCounter(model, self._before_step)
         self._written = buffer_writes(model)
         self._remembered = 0, 0, 0
+        self._looked, self._has_optimizer = 0, False  # calls in evaluation mode that may train; one was found
         self._came_before = LOADERS.came
         self._on_load: Callable[[], None] | None = None
         self._undo = [LOADERS.attach(self._ended), self._steps.remove]
@@ -82,8 +85,26 @@ class TorchFeed:
 
     def is_training(self) -> bool:
         """Return whether the model is in training mode, with gradients enabled."""
+        if self.judged is not None:
+            return self.judged
         model = self._model()
         return model is not None and model.training and torch.is_grad_enabled()
+
+    def is_undecided(self) -> bool:
+        """Return whether the model is in evaluation mode, with gradients enabled, and has an optimizer."""
+        model = self._model()
+        if model is None or model.training or not torch.is_grad_enabled():
+            return False
+        if not self._has_optimizer:
+            self._looked += 1  # it takes milliseconds, so it is done in the calls 1, 2, 4, 8, …
+            is_due = self._looked & (self._looked - 1) == 0
+            self._has_optimizer = self._steps.done > 0 or (is_due and is_trained(model))
+        return self._has_optimizer
+
+    def backward(self, output: Any) -> BackwardPasses | None:
+        """Return what tells of backward passes through a call; None if there can be none."""
+        passes = BackwardPasses(output)
+        return passes if passes.may_come() else None
 
     def has_optimizer(self) -> bool:
         """Return whether an optimizer has the model's parameters."""

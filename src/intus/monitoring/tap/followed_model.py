@@ -103,16 +103,20 @@ class FollowedModel:
         Returns:
             Whether layers have changed.
         """
-        follow = self._follow()
-        if follow is None or model is None:
+        places = self.follow(model)
+        if places is None:
             return False
-        places = follow(model, partial(self._choose, model))
         changed = self._changes.on_pass(places, epoch, mode)
         if changed:
             self._coverage.forget(changed)
             self._note_parameters(places)
             self._forget(model)
         return bool(changed)
+
+    def follow(self, model: Any) -> Places | None:
+        """Record the model as it is now, and return its modules by address; None if that is not followed."""
+        follow = self._follow()
+        return None if follow is None or model is None else follow(model, partial(self._choose, model))
 
     def discover(self, model: Any, operation: Operation) -> bool:
         """Return whether an operation is recorded that was not known before it ran."""

@@ -48,6 +48,7 @@ from .row_order import RowOrder
 from .skips import Skips
 from .statistics_labels import StatisticsLabels
 from .target_checks import TargetChecks
+from .undecided import Kept, UndecidedPass, UndecidedPasses
 
 if TYPE_CHECKING:
     from ..statistics import Part, PassStatistics
@@ -66,10 +67,21 @@ _TAKEN_OVER = (
     "ended, and what it would record is what this one is asked for alone. To record both, pass another name=."
 )
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
+_UNPROVEN = (
+    "Passes of {} in evaluation mode with gradients were too many or too large to wait for a step of an "
+    "optimizer, which would show that they train the model. They are recorded as evaluations (mode eval), "
+    "which is not proven. Call model.train() before a training, or pass a probe_set."
+)
+_ROWS_OF_EVALUATION_MODE = (
+    "Rows of passes of {} in evaluation mode with gradients are sent, not statistics: that such a pass "
+    "trains the model is known only at the step that follows. Call model.train() before the training."
+)
 _STOPPED = "a part of the epoch: the training stopped inside of it"
 _TRAINING = "train"
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
+#: The share of the queue that passes take at most of which it is not known yet whether they train the model.
+_SHARE_UNDECIDED = 0.25
 
 
 class ModelTap:
@@ -140,9 +152,15 @@ class ModelTap:
         )
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
+        self._is_deciding = False  # whether a pass is tagged that came before
+        self._writes: int | None = None  # to the parameters before that pass
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
-        if observed is not None and probe_set is not None and probe_set.every is None and together is None:
+        self._undecided = UndecidedPasses(sender.capacity * _SHARE_UNDECIDED, self._say_unproven)
+        self._decides = observed is not None and (
+            probe_set is None or (probe_set.every is None and together is None)
+        )
+        if observed is not None and self._decides:
             observed.on_step = self._before_step
         if observed is not None and probe_set is not None and together is None:
             observed.before_load(self._before_load)
@@ -213,6 +231,10 @@ class ModelTap:
 
     @epoch.setter
     def epoch(self, value: float) -> None:
+        self._decide_all()
+        self._begin_epoch(value)
+
+    def _begin_epoch(self, value: float) -> None:
         if value != self._epoch:
             self.count_left_out()
             if value == 1 and self._epoch == 0 and not self._passes and not self.source.has_steps():
@@ -394,6 +416,12 @@ class ModelTap:
         if self._skips_again():
             return False
         if not self.probe_runs.running:
+            if self._undecided:
+                decided = self._undecided
+                after = decided.before_others if self.source.trains() else decided.before_call
+                self._decide(after(self.source.stepped))
+            if self._decides and self.source.is_undecided():
+                return self._wait_with(inputs)
             self._find_epoch(inputs)
             self.probe_runs.step_begins(self._step)
         tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
@@ -532,11 +560,14 @@ class ModelTap:
         if epoch != self.epoch:
             if self.source.is_first:
                 self.probe_runs.training_begins()
-            self.epoch = epoch
+            self._begin_epoch(epoch)
 
     def _before_step(self) -> None:
         """Find the epoch of a step of an optimizer, which changes the model also where it is not called."""
         if self._replaced or self._ended or self.probe_runs.running or are_probes_disabled():
+            return
+        self._decide(self._undecided.before_step())
+        if not self.probe_runs.replaces_training:
             return
         try:
             self._find_begun(self.source.epoch_at_step(self._epoch, self.name))
@@ -574,11 +605,28 @@ class ModelTap:
         # One score must not be of the rows of two datasets.
         if self._paid(self.source.is_of_second, inputs, epoch, mode, default=False):
             return None
+        watched = self._is_watched(epoch, mode)
+        tags = self._tags_of(inputs, PassTags(epoch, step, mode, items), watched=watched)
+        if not watched and not self.source.is_searching:
+            self._skipped_like = epoch, mode, is_unnamed
+        return tags
+
+    def _is_watched(self, epoch: float, mode: str) -> bool:
+        """Return whether a pass of the training that begins now is recorded."""
         if self._fit.rows:
             self._fit.adapt()
         period = epoch, mode
-        unpaid = self.budget.skips(period, mode)
-        watched = not unpaid and self.budget.allows(process_seconds(), period, mode)
+        return not self.budget.skips(period, mode) and self.budget.allows(process_seconds(), period, mode)
+
+    def _tags_of(self, inputs: Any, tags: PassTags, *, watched: bool) -> PassTags | None:
+        """Return the tags of a pass of the training with all that its data tell; None if it is not recorded.
+
+        Args:
+            inputs: The arguments of the call.
+            tags: The tags as far as they are known without.
+            watched: Whether it is recorded.
+        """
+        epoch, mode, items, period = tags.epoch, tags.mode, tags.items, (tags.epoch, tags.mode)
         if items is None and (watched or period not in (self._order.period, self._named)):
             items = self._paid(self.source.items_of, inputs, mode, default=None)
             if items is None and self.source.is_refused:
@@ -596,17 +644,15 @@ class ModelTap:
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
             self._skips.skip(named=named)
-            if not self.source.is_searching:
-                self._skipped_like = epoch, mode, is_unnamed
             return None
         self._skips.last_recorded = epoch
         self._ids.count(mode, named=items is not None)
         ordered = items is not None or self._order.is_known(mode)
-        statistics = self.statistics
+        statistics = None if self._is_deciding else self.statistics
         labels = None if statistics is None else self._labels.of_pass(statistics, period, items)
         facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
         trains = mode == _TRAINING or self._takes_gradients()
-        return PassTags(epoch, step, mode, items, self.budget.rows, ordered, labels, facts, trains)
+        return PassTags(epoch, tags.step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
         """Return what the server shall know of a pass of the training that is recorded."""
@@ -616,7 +662,8 @@ class ModelTap:
             trains = model is None or self._backend.mode(model) == _TRAINING
         data, turn = self.source.data_of(inputs), 0
         if not trains:
-            turn = self._turns.number(model, 0 if self._takes_gradients() else self.source.stepped)
+            writes = self._turns.writes(model) if self._writes is None else self._writes
+            turn = self._turns.number(writes, 0 if self._takes_gradients() else self.source.stepped)
         is_part = trains and self.source.is_part(epoch)
         return PassFacts(*data, turn, is_part, self.source.has_copies)
 
@@ -639,7 +686,104 @@ class ModelTap:
 
     def _takes_gradients(self) -> bool:
         """Return whether gradients can follow the pass in progress, as far as the framework tells."""
-        return self._has_gradients is not None and self._has_gradients()
+        return self._is_deciding or (self._has_gradients is not None and self._has_gradients())
+
+    # -- passes in evaluation mode, which may train the model -------------------------------------------
+
+    def _wait_with(self, inputs: Any) -> bool:
+        """Record a pass in evaluation mode with gradients, to tag it once it is known whether it trains."""
+        epoch, step, items, mode = self._epoch, self._step, self._items, self.current_mode()
+        self._step += not self.probe_runs.replaces_training  # whose passes have the number of the next call
+        self._items = self._skipped_like = None
+        self._order_of_call.forget()
+        is_recorded = False
+        if not self.probe_runs.replaces_training:
+            self.costs.pay_sender()
+            expected = self._mode or (_TRAINING if self._undecided.are_expected_to_train else mode)
+            is_recorded = self._is_watched(epoch, expected) and not self.is_refused()
+        self._tags = tags = PassTags(
+            epoch, step, mode, items, self.budget.rows, ordered=not self.source.has_ids, trains=True
+        )
+        mode_of_training = self._mode or _TRAINING
+        writes = self._turns.writes(self._model()) if is_recorded else 0
+        self._undecided.add(
+            UndecidedPass(tags, inputs, self.source.stepped, writes, mode_of_training, is_recorded)
+        )
+        if not is_recorded:
+            return True
+        began = thread_seconds()
+        if self.statistics is not None:
+            self.note(_ROWS_OF_EVALUATION_MODE.format(self.name))
+        self.costs.begin_pass()
+        self.followed.follow(self._model())
+        self._fit.begin_pass()
+        self._axes.begin(inputs, epoch, expected, self._number_of_ids(inputs, items))
+        if not self._graph.begin(inputs):
+            self.budget.pay(thread_seconds_since(began))
+        return True
+
+    def _number_of_ids(self, inputs: Any, items: np.ndarray | None) -> int | None:
+        """Return how many ids the rows of an undecided pass will have; None if that is not known."""
+        if items is not None:
+            return len(items)
+        try:
+            return self._backend.rows(inputs, self.batch_axis) if self.source.has_ids else None
+        except Exception:  # packed items, or no tensor
+            return None
+
+    def _decide(self, decided: Iterable[tuple[UndecidedPass, bool]]) -> None:
+        """Tag and send passes of which it is known now whether they train the model."""
+        for one, trains in decided:
+            self._is_deciding, self._writes = True, one.writes
+            try:
+                with self.source.judged(trains=trains):
+                    self._send_decided(one, trains=trains)
+            except Exception as error:
+                self.on_error(error)
+            finally:
+                self._is_deciding, self._writes = False, None
+
+    def _decide_all(self) -> None:
+        """Tag and send all passes that wait, since no step is expected of them any more."""
+        if self._undecided:
+            self._decide(self._undecided.before_others(self.source.stepped))
+
+    def _send_decided(self, one: UndecidedPass, *, trains: bool) -> None:
+        """Tag and send a pass, and begin the epoch that begins with it."""
+        tags, inputs = one.tags, one.inputs
+        if trains:
+            tags.mode = one.mode_of_training
+        self._find_epoch(inputs)
+        self._passes += 1
+        if self.probe_runs.replaces_training:
+            self._step += 1
+            return
+        if tags.mode != self._turns.mode:
+            self._turns.change_mode(tags.mode)
+        tags.epoch = self._epoch
+        is_of_second = self._paid(self.source.is_of_second, inputs, tags.epoch, tags.mode, default=False)
+        found = None if is_of_second else self._tags_of(inputs, tags, watched=one.is_recorded)
+        if found is None:
+            for kept in one.records:
+                self.sender.release(kept.nbytes)
+            return
+        tags.items, tags.ordered, tags.facts = found.items, found.ordered, found.facts
+        self.follow_model(self._model(), tags.epoch, tags.mode)
+        self._ids.begin_pass()
+        for kept in one.records:
+            record = kept.make()
+            self.sender.gather(record, kept.nbytes)
+            self.recorded += 1
+            self.coverage.recorded_at.add(record.address)
+            if trains:
+                self.coverage.kinds_seen.add(record.kind)
+        self._ids.end_pass(tags.items, self._fit.rows)
+        for address, show in one.parameters.items():
+            self._parameters.add(tags.mode, address, show)
+
+    def _say_unproven(self) -> None:
+        """Say once that passes are taken for evaluations which may train the model."""
+        self.troubles.inform("epochs", _UNPROVEN.format(self.name), "warning")
 
     def met(self, operation: Operation) -> bool:
         """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
@@ -651,6 +795,8 @@ class ModelTap:
         chosen = self.met(operation)
         if self.probe_runs.checks_rows:
             return self._tags if chosen else None
+        if (waiting := self._undecided.of(self._tags)) is not None and not waiting.is_recorded:
+            return None
         self.coverage.called.add(operation.address)
         wanted = chosen and self._schedule.wants(self._model(), operation)
         if chosen:
@@ -692,6 +838,9 @@ class ModelTap:
         """
         if self.probe_runs.checks_rows or not ticket.trains:
             return False
+        if (waiting := self._undecided.of(ticket)) is not None:
+            waiting.parameters[address] = show
+            return True
         self._parameters.add(ticket.mode, address, show)
         return True
 
@@ -744,7 +893,7 @@ class ModelTap:
 
         Statistics of rows in another order than that of their items would mix up their labels.
         """
-        if self.statistics is None:
+        if self.statistics is None or self._undecided.of(ticket) is not None:
             return []
         items = None if self._is_reordered(ticket, tensor) else ticket.items
         return self.statistics.parts(tensor, cut, (ticket.epoch, ticket.mode), items, ticket.labels)
@@ -756,6 +905,8 @@ class ModelTap:
         """
         contents = _contents(ticket, tensor, cut, parts)
         count = len(parts) or 1
+        if contents is not None and (waiting := self._undecided.of(ticket)) is not None:
+            return waiting.repeat(contents, address=tensor.address, kind=tensor.kind, index=tensor.index)
         if contents is None or not self.sender.gather_again(
             contents, count, tensor.address, tensor.kind, tensor.index
         ):
@@ -773,6 +924,10 @@ class ModelTap:
             if not self.sender.reserve(nbytes, self._fit.wait_s(is_of_set=self.probe_runs.running), epoch):
                 continue
             try:
+                if (waiting := self._undecided.of(ticket)) is not None:
+                    contents = _contents(ticket, tensor, cut, ())
+                    waiting.records.append(Kept(cache(self._made_of(ticket, tensor, cut)), nbytes, contents))
+                    continue
                 record = self._record(ticket, tensor, cut, part)
             except Exception:
                 self.sender.release(nbytes)
@@ -785,6 +940,10 @@ class ModelTap:
         """Send the records of the pass, and the graph of the first one."""
         if self.probe_runs.checks_rows:
             return
+        if (waiting := self._undecided.of(self._tags)) is not None:
+            waiting.backward = None if output is None else self.source.backward(output)
+            if not waiting.is_recorded:
+                return
         if self._first and output is not None:
             self._first = False
             self.coverage.warn_never_called()
@@ -823,6 +982,7 @@ class ModelTap:
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
         if not self._ended:
+            self._decide_all()
             self._show_parameters()
             self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
@@ -868,6 +1028,7 @@ class ModelTap:
         if self._ended:
             return
         self.count_left_out()
+        self._decide_all()
         self.probe_runs.ends()
         self._ended = True
         self.source.end(self.name, self.epoch)
@@ -912,26 +1073,39 @@ class ModelTap:
             self._ids.fit()
             begun = self.statistics.begin(part, tensor, cut.axis or 0, self.sender.count_device)
             return LateRecord(cache(begun), tensor.address, **self._origin(tags, tensor))
+        return self._made_of(tags, tensor, cut)()
+
+    def _made_of(self, tags: PassTags, tensor: CapturedTensor, cut: Cut) -> Callable[[], Record]:
+        """Copy a tensor, and return a function that makes a record of it, of the tags as they are then."""
         array, summary = _copied(tensor, cut)
-        items, cut_from = None, self._fit.cut_from(tensor, cut)
-        if cut.axis is not None:
-            items = self._ids.of_rows(
-                tags,
-                tensor.shape[cut.axis],
-                array.shape[cut.axis],
-                is_reordered=tags.items is not None and self._is_reordered(tags, tensor),
-                is_cut=cut_from is not None,
+        cut_from, waits = self._fit.cut_from(tensor, cut), self._undecided.of(tags) is not None
+        may_have_ids = cut.axis is not None and (waits or tags.items is not None)
+        is_reordered = may_have_ids and self._is_reordered(tags, tensor)
+        # the tensor must not outlive the call
+        known = replace(tensor, copy=_gone, project=None, sums=None, fingerprints=None) if waits else tensor
+
+        def make() -> Record:
+            items = None
+            if cut.axis is not None:
+                items = self._ids.of_rows(
+                    tags,
+                    known.shape[cut.axis],
+                    array.shape[cut.axis],
+                    is_reordered=tags.items is not None and is_reordered,
+                    is_cut=cut_from is not None,
+                )
+            return Record(
+                array,
+                known.address,
+                batch_axis=cut.axis,
+                items=items,
+                projected_from=cut.projected_from,
+                summary=summary,
+                cut_from=cut_from,
+                **self._origin(tags, known),
             )
-        return Record(
-            array,
-            tensor.address,
-            batch_axis=cut.axis,
-            items=items,
-            projected_from=cut.projected_from,
-            summary=summary,
-            cut_from=cut_from,
-            **self._origin(tags, tensor),
-        )
+
+        return make
 
 
 def _label_patterns(
@@ -954,6 +1128,11 @@ def _copied(tensor: CapturedTensor, cut: Cut) -> tuple[np.ndarray, np.ndarray | 
     array = tensor.copy(cut.rows, axis)
     summary = summarize(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
     return project(array if array.ndim == 3 else array.reshape(len(array), -1)), summary
+
+
+def _gone(rows: int | None, axis: int) -> np.ndarray:
+    """Refuse to copy a tensor that a record no longer needs."""
+    raise RuntimeError("The tensor was copied before.")
 
 
 def _contents(ticket: PassTags, tensor: CapturedTensor, cut: Cut, parts: Iterable[Part]) -> Hashable | None:

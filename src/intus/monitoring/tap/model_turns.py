@@ -19,10 +19,10 @@ class ModelTurns:
         mode: The mode of the last pass.
 
     Example:
-        >>> turns, writes = ModelTurns(len), [0]
+        >>> turns = ModelTurns(len)
         >>> for mode in ("train", "eval"):
         ...     turns.change_mode(mode)
-        >>> turns.number(writes, 0), turns.number(writes, 0), turns.number([0, 0], 0)
+        >>> turns.number(turns.writes("a"), 0), turns.number(1, 0), turns.number(2, 0)
         (1000, 1000, 1001)
     """
 
@@ -37,18 +37,21 @@ class ModelTurns:
         self._turns += mode == _TRAINING
         self.mode = mode
 
-    def number(self, model: Any, steps: int) -> int:
+    def writes(self, model: Any) -> int:
+        """Return the number of writes to the parameters of a model; 0 if it no longer exists."""
+        return 0 if model is None else self._writes_of(model)
+
+    def number(self, writes: int, steps: int) -> int:
         """Return a number that changes when the model did: by training, or by writes to its parameters.
 
         Writes are counted from the last training on, so that processes of one training find the same number
         though they record other passes.
 
         Args:
-            model: The model; None if it no longer exists.
+            writes: The number of writes to its parameters.
             steps: The number of steps of optimizers, which counts if no pass was seen that trains.
         """
         turn = self._turns or steps
-        writes = 0 if model is None else self._writes_of(model)
         before, writes_before, changes = self._last
         changes = 0 if turn != before else changes + (writes != writes_before)
         self._last = turn, writes, changes

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from ..statistics import Labels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class PassTags:
     """The tags of one pass; its gradients, which come later, have the same.
+
+    They change only if it is known later whether the pass trains the model; see ``UndecidedPasses``.
 
     Attributes:
         epoch: The epoch, or the number of the call for a probe set with ``every``.
