@@ -152,3 +152,73 @@ def test_views_of_the_same_elements_in_one_order_agree(view, other):
     a, b = (intus.trace(Net(VIEWS[one]), images()) for one in (view, other))
     comparison = compare(a, b)
     assert comparison.agree, comparison.attrs["summary"]
+
+
+def both_comparisons(f, g, x):
+    """Return the comparisons of two functions in both orders."""
+    a, b = intus.trace(f, x), intus.trace(g, x)
+    return [compare(a, b), compare(b, a)]
+
+
+def test_what_rounding_leaves_of_zero_explains_no_larger_numbers():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+    def f(x):
+        h = torch.cat((x, -x), 1)
+        return h.mean(1, keepdim=True) * h
+
+    def g(x):
+        h = torch.cat((x, -x), 1)
+        return h.amax(1, keepdim=True) + h
+
+    assert f(x).norm() < 1e-6 < 1 < g(x).norm()
+    for comparison in both_comparisons(f, g, x):
+        assert comparison.attrs["first"] is not None, comparison.attrs["summary"]
+        assert (comparison.verdict == "close").sum() == 0, comparison
+
+
+def test_other_roundings_of_zero_are_explained():
+    x = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+
+    def f(x):
+        return (x.softmax(-1).sum(-1) - 1).tanh()
+
+    def g(x):
+        e = (x - x.amax(-1, keepdim=True)).exp()
+        return ((e / e.sum(-1, keepdim=True)).sum(-1) - 1).tanh()
+
+    assert (f(x) - g(x)).norm() > 0.1 * f(x).norm()
+    for comparison in both_comparisons(f, g, x):
+        assert comparison.attrs["first"] is None, comparison.attrs["summary"]
+
+
+def standardized(h):
+    """Return columns less their mean, divided by their deviation, by steps."""
+    return (h - h.mean((0, 1))) / (h.var((0, 1), unbiased=False) + 1e-5).sqrt()
+
+
+def norm_of_columns(h):
+    """Return the same by a batch norm."""
+    return torch.batch_norm(h.mT, None, None, None, None, True, 0.0, 1e-5, False).mT
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_step_before_a_norm_of_numbers_far_from_zero_is_no_rounding(seed):
+    x = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(seed))
+
+    def right(x, norm):
+        return norm(x * 0.01 + 100)
+
+    def wrong(x, norm):
+        return norm((x * 0.01 + 100).mT.reshape(2, 4, 8))
+
+    def found(*some):
+        (f, norm), (g, other) = some
+        return both_comparisons(lambda x: f(x, norm), lambda x: g(x, other), x)
+
+    exact = [f(x.double(), standardized) for f in (right, wrong)]
+    assert (exact[0] - exact[1]).norm() > 0.5 * exact[0].norm()
+    for comparison in found((right, standardized), (wrong, norm_of_columns)):
+        assert comparison.attrs["first"] is not None, comparison.attrs["summary"]
+    for comparison in found((right, standardized), (right, norm_of_columns)):
+        assert comparison.attrs["first"] is None, comparison.attrs["summary"]
