@@ -501,7 +501,12 @@ class Graph:
         ]
 
     def call_address(self, call: int) -> str:
-        """Return the address of a module call: ``features.6``, or ``features.6:2`` if called repeatedly."""
+        """Return the address of a module call: ``features.6``, or ``features.6:2`` if called repeatedly.
+
+        ``""`` for -1, the call of what runs outside of all modules.
+        """
+        if call < 0:
+            return ""
         module = int(self.calls.module[call])
         address = self.modules[module].address
         return f"{address}:{int(self.calls.passno[call])}" if self._module_calls[module] > 1 else address

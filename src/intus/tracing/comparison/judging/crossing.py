@@ -97,6 +97,24 @@ class Calls:
             return None
         return plain(run.values[rows[-1]])
 
+    def exact(self, rows: Sequence[int]) -> Elements | None:
+        """Return the result of operations in float64, begun at what they were given in the pass.
+
+        Args:
+            rows: Their rows, in order of execution.
+
+        Returns:
+            The result of the last; None if they cannot be run so, or a rerun replaced what one returned.
+        """
+        changed = self.graph.facts.get("changed", ())
+        if any(self.graph.label(row) in changed for row in rows):
+            return None
+        begins = {parent for row in rows for parent in self.graph.parents(row)}.difference(rows)
+        values = self.inputs.values
+        if not all(row in values for row in begins):
+            return None
+        return self.computed(rows, {row: values[row] for row in begins}, "float64")
+
     def unrounded(self, rows: Sequence[int], given: Mapping[int, Any], dtype: str = "") -> set[int]:
         """Return the rows of the operations that round nothing: they return the same in float64.
 

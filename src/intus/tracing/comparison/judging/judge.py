@@ -58,7 +58,7 @@ def _steps(pairs: Pairs, apart: set[int]) -> Steps | None:
         return None
     from .steps import Steps
 
-    return Steps(pairs.a.calls, pairs.b.graph, {}, apart, pairs.value_of_b)
+    return Steps(pairs.a.calls, pairs.b, {}, apart, pairs.value_of_b)
 
 
 def _judge(pairs: Pairs, number: int, steps: Steps | None, *, one_pass: bool) -> None:
@@ -137,7 +137,7 @@ def _is_same(a: Side, x: Elements, b: Side, y: Elements, allowed: float) -> bool
     """
     if alike := layouts_like(a.graph, x, b.graph, y):
         return any(not are_apart(x, one, allowed) for one in alike)
-    return not are_turned(x, y) and not are_apart(x, y, allowed)
+    return not are_turned(x, y, allowed) and not are_apart(x, y, allowed)
 
 
 def _is_in_layout_of_other(pairs: Pairs, alone: Pair) -> bool:
@@ -179,14 +179,12 @@ def _judge_values(
     beyond = by_norm or pair.smaller > pair.rounding_error
     pair.other_type = _have_other_types(pairs, pair)
     isolated = _isolated_error(pairs, pair, y)
-    # An error of which rounding explains nothing is the same kernel's, on the same tensors.
-    may_amplify = isolated[0] > isolated[1] > 0 if isolated else beyond or pair.amplified
     step = None
-    if may_amplify and pair.is_explained and steps is not None:
+    if pair.is_explained and steps is not None and _may_amplify(pairs, pair, isolated, beyond=beyond):
         # It begins at tensors that rounding explains, and may amplify what they differ by.
         step = steps.also(pair.a, pair.b, y).judge(pair.a)
     if step is not None:
-        if step.is_wrong:
+        if step.is_wrong and pairs.b.calls is None:  # else the step knows what its own operations lose
             step = step._replace(cancelled=max(step.cancelled, lost_in_differences(pairs, pair)))
         if step.is_wrong or (step.by_cancelling and are_set_otherwise(pairs, pair)):
             beyond = True
@@ -209,13 +207,42 @@ def _judge_values(
         pair.proven = pair.isolated_error > allowed
         # From inputs that differ by rounding it may make an infinity of the other sign, or a NaN.
         # On the same inputs it does the same, but the other pass may give it others, or in another order.
-        makes_it = found.lopsided or (beyond and _are_given_others(pairs, pair))
+        is_wrong = step is not None and pair.step is None
+        makes_it = is_wrong or found.lopsided or (beyond and _are_given_others(pairs, pair))
         pair.is_source = pair.proven or (makes_it and not inherited)
         pair.is_explained = not pair.is_source and not (beyond and inherited)
     pair.verdict = CLOSE if pair.is_explained else DIFFERS
     if pair.is_explained:  # the same numbers in another dtype are exact
         pair.amplified = pair.amplified or found.relative > pair.rounding_error
         pair.rounding_error = max(pair.rounding_error, found.relative) if found.fraction_different else 0.0
+
+
+def _may_amplify(pairs: Pairs, pair: Pair, isolated: tuple[float, float] | None, *, beyond: bool) -> bool:
+    """Return whether only a step can tell that a pair amplifies rounding, and does not differ.
+
+    An operation that makes no difference amplifies what it is given, if that corresponds in both passes:
+    elsewhere it may be given something else. An error of which rounding explains nothing is that of the same
+    kernel on the same tensors.
+
+    Args:
+        pairs: All pairs.
+        pair: The pair.
+        isolated: What ``_isolated_error`` returns of it.
+        beyond: Whether it differs by more than rounding explains.
+    """
+    if isolated is not None and isolated[0] > isolated[1]:
+        return isolated[1] > 0
+    return (beyond or pair.amplified) and not (isolated and _are_given_pairs(pairs, pair))
+
+
+def _are_given_pairs(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether each argument of one operation corresponds to that of the same name of the other."""
+    given = (
+        {name: numbers[row] for name, row in side.graph.parents_by_argument(at)}
+        for (side, at), numbers in zip(pairs.sides(pair), (pairs.number_of_a, pairs.number_of_b), strict=True)
+    )
+    one, other = given
+    return one == other
 
 
 def _have_other_types(pairs: Pairs, pair: Pair) -> bool:
@@ -226,10 +253,7 @@ def _have_other_types(pairs: Pairs, pair: Pair) -> bool:
 def _are_in_one_module(pairs: Pairs, pair: Pair) -> bool:
     """Return whether two operations ran in calls of modules that correspond."""
     calls = [int(side.graph.ops.call[row]) for side, row in pairs.sides(pair)]
-    one, other = (
-        side.graph.call_address(call) if call >= 0 else ""
-        for side, call in zip((pairs.a, pairs.b), calls, strict=True)
-    )
+    one, other = (side.graph.call_address(call) for side, call in zip((pairs.a, pairs.b), calls, strict=True))
     return one == other or any([module.a, module.b] == calls for module in pairs.modules)
 
 
@@ -273,7 +297,7 @@ def _unpaired_parents(pairs: Pairs, pair: Pair, parents: list[int], *, beyond: b
         allowed = max((pairs[n].rounding_error for n in numbers), default=0.0)
         if min(i, j) >= 0:
             x, y = a.value(i), b.value(j)
-            turned = beyond and x is not None and y is not None and are_turned(x, y)
+            turned = beyond and x is not None and y is not None and are_turned(x, y, allowed)
             apart = turned or (x is not None and y is not None and are_apart(x, y, allowed))
         else:
             side, row, other, user = (a, i, b, pair.b) if j < 0 else (b, j, a, pair.a)
@@ -293,7 +317,7 @@ def _are_given_others(pairs: Pairs, pair: Pair) -> bool:
         x, y = pairs.a.value(i), pairs.b.value(j)
         if x is not None and y is not None:
             allowed = max(pairs[n].rounding_error, pairs[other].rounding_error)
-            if are_turned(x, y) or (n != other and are_apart(x, y, allowed)):
+            if are_turned(x, y, allowed) or (n != other and are_apart(x, y, allowed)):
                 return True
     return False
 

@@ -24,7 +24,7 @@ from ....core.vocabularies.families import (
 )
 from ...validation.uninitialized import UNINITIALIZED
 from ..pairing.regions import of_inputs
-from ..values.differences import SAME, are_same, difference, rounding
+from ..values.differences import SAME, are_same, difference, rounding, same_elements
 from ..values.elements import Elements, plain, value_of
 
 if TYPE_CHECKING:
@@ -136,12 +136,25 @@ def are_apart(x: Elements, y: Elements, allowed: float) -> bool:
     if x.array.shape == y.array.shape:
         return difference(x, y).relative > allowed
     sums = [float(np.abs(one.array).sum(dtype=np.float64)) for one in (x, y)]
-    return x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME)
+    if x.array.size != y.array.size or not math.isclose(*sums, rel_tol=SAME):
+        return True
+    return not same_elements(x, y)
 
 
-def are_turned(x: Elements, y: Elements) -> bool:
-    """Return whether one of two values has the axes of the other in another order, as their shapes tell."""
-    return x.array.shape != y.array.shape and sorted(x.array.shape) == sorted(y.array.shape)
+def are_turned(x: Elements, y: Elements, allowed: float) -> bool:
+    """Return whether two operands of two shapes have their elements in another order.
+
+    A view of the same elements has another shape too, but one order from the first to the last of them.
+
+    Args:
+        x: The first.
+        y: The second.
+        allowed: The relative difference up to which elements are the same.
+    """
+    if x.array.shape == y.array.shape or x.array.size != y.array.size:
+        return False
+    flat = (one._replace(array=one.array.reshape(-1)) for one in (x, y))
+    return sorted(x.array.shape) == sorted(y.array.shape) or difference(*flat).relative > allowed
 
 
 def has_near(value: Elements, states: Iterable[Elements | None]) -> bool:

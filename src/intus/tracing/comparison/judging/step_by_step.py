@@ -46,7 +46,7 @@ def judge_step_by_step(pairs: Pairs) -> dict[int, list[int]]:
 
     close = pairs.agreeing() | {pair.a: pair.b for pair in sources}
     apart = {pair.a for pair in pairs if not pair.is_explained}
-    steps = Steps(calls, pairs.b.graph, close, apart, pairs.value_of_b)
+    steps = Steps(calls, pairs.b, close, apart, pairs.value_of_b)
     for pair in sorted([*excused, *sources], key=lambda pair: pair.a):
         step = steps.judge(pair.a)
         if step is None:

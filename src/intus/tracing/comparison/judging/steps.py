@@ -22,6 +22,9 @@ from ....core.graph import Graph
 from ..pairing.regions import Region, Regions
 from ..values.differences import (
     ROUNDINGS,
+    Part,
+    Whole,
+    are_same,
     difference,
     half_of_digits,
     smaller_parts,
@@ -32,6 +35,8 @@ from .crossing import Calls
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from .sides import Side
 
 #: How many times as much as the model a file may lose to rounding, whose kernels add in another order.
 _WORSE = 4.0
@@ -55,7 +60,8 @@ class Step(NamedTuple):
         draws: The first row of the model in the region that draws random numbers, which are others in each
             run, so that nothing is known of the error; -1 if none does.
         cancelled: How large the error may be by what rounding leaves where large numbers cancel, as in a
-            variance that is the mean of the squares less the square of the mean; 0.0 if not needed.
+            variance that is the mean of the squares less the square of the mean; 0.0 if not needed. Of a
+            pass that can be run again, its own operations in float64 tell.
     """
 
     region: Region
@@ -154,7 +160,7 @@ class Steps:
 
     Args:
         calls: The calls of the model.
-        b: The graph of the other pass, such as that of a file.
+        b: The other pass, such as that of a file.
         partner: Its rows, by those of the model, that differ by no more than rounding explains.
         apart: The rows of the model that differ by more.
         value: Returns the value in the other pass of a row of the model, in its shape.
@@ -163,14 +169,14 @@ class Steps:
     def __init__(
         self,
         calls: Calls,
-        b: Graph,
+        b: Side,
         partner: Mapping[int, int],
         apart: Set[int],
         value: Callable[[int], Elements],
     ) -> None:
         self._calls, self._b, self._apart, self._value = calls, b, apart, value
         self._partner = dict(partner)
-        self._regions = Regions(calls.graph, b, partner)
+        self._regions = Regions(calls.graph, b.graph, partner)
 
     def judge(self, row: int, without: Collection[int] = ()) -> Step | None:
         """Return what is found of the step that ends at a row; None if it cannot be run.
@@ -186,7 +192,7 @@ class Steps:
         if any(value.is_complex for value in given.values()):
             return None
         arrays = {one: np.ascontiguousarray(value.array) for one, value in given.items()}
-        own, other = self._dtype(self._calls.graph, region.rows), self._dtype(self._b, region.others)
+        own, other = self._dtype(self._calls.graph, region.rows), self._dtype(self._b.graph, region.others)
         eps = max(eps_of(own), eps_of(other))
         rounding = ROUNDINGS * eps
         dtype = other if eps_of(other) > eps_of(own) else ""
@@ -204,21 +210,46 @@ class Steps:
             return None
         rounded = _Rounded(self._calls, region.rows, arrays, dtype, eps)
 
-        def judged(relative: _Relative, worse: float = 1.0) -> Step:
+        def judged(measure: Part | Whole, worse: float = 1.0) -> Step:
             """Return what is found of the result, or of a part of it."""
-            found, lost = relative(y, exact), relative(result, exact)
+            most = measure.size(y, exact) or 1.0
+
+            def relative(one: Elements, other: Elements) -> float:
+                """Return a relative difference, as a part of the numbers of ``b`` if these are larger.
+
+                What rounding leaves of 0 may be any part of itself, but explains no larger numbers.
+                """
+                return measure.relative(one, other) * min(1.0, measure.size(one, other) / most)
+
+            found, lost = measure.relative(y, exact), relative(result, exact)
             allowed = max(rounding, _WORSE * lost) if lost < math.inf else rounding
             amplified = worse * rounded.apart(exact, relative) if found > allowed else 0.0
-            is_wrong = found > max(allowed, amplified)
-            cancelled = _WORSE * rounded.apart(exact, relative, variances=True) if is_wrong else 0.0
+            known, cancelled = max(allowed, amplified), 0.0
+            if found > known:
+                other = self._exact_of_b(region, y)
+                if other is None:
+                    cancelled = _WORSE * rounded.apart(exact, relative, variances=True)
+                elif relative(other, exact) <= known:
+                    cancelled = found
             return Step(region, found, allowed, amplified, eps, cancelled=cancelled)
 
-        whole = judged(lambda one, other: difference(one, other).relative)
+        whole = judged(Whole())
         if whole.is_wrong:
             return whole
         # Of few elements the rounding may be small by chance.
-        parts = (judged(part.relative, _WORSE) for part in smaller_parts(y, exact))
+        parts = (judged(part, _WORSE) for part in smaller_parts(y, exact))
         return next((part for part in parts if part.is_wrong), whole)
+
+    def _exact_of_b(self, region: Region, y: Elements) -> Elements | None:
+        """Return what the operations of ``b`` return in float64; None if that is not known.
+
+        Args:
+            region: The operations.
+            y: What they returned in the pass. In another layout than there, nothing is known of it.
+        """
+        if self._b.calls is None or not are_same(self._b.value(region.others[-1]), y):
+            return None
+        return self._b.calls.exact(region.others)
 
     def add(self, i: int, j: int) -> None:
         """Let steps begin at another pair of rows."""

@@ -165,7 +165,7 @@ class Unpaired:
 
         assert self._a.calls is not None
         agreeing = self._pairs.agreeing()
-        return Steps(self._a.calls, self._b.graph, agreeing, set(), self._pairs.value_of_b)
+        return Steps(self._a.calls, self._b, agreeing, set(), self._pairs.value_of_b)
 
     def _is_given_other(self, pair: Pair) -> bool:
         """Return whether the modules of a pair were called on one tensor each, which differ.

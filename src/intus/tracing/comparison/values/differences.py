@@ -127,9 +127,34 @@ class Part(NamedTuple):
     def relative(self, a: Elements, b: Elements) -> float:
         """Return the norm of the difference of these elements divided by the larger norm of them."""
         with np.errstate(invalid="ignore", over="ignore"):
-            x, y = (one[self.where].astype(np.float64) for one in (a.within(b), b.within(a)))
-            norms = [float(np.linalg.norm(one)) for one in (x - y, x, y)]
-        return norms[0] / max(*norms[1:], self.least * math.sqrt(x.size)) if norms[0] < math.inf else math.inf
+            x, y = self._of(a, b)
+            distance = float(np.linalg.norm(x - y))
+        return distance / self.size(a, b) if distance < math.inf else math.inf
+
+    def size(self, a: Elements, b: Elements) -> float:
+        """Return the larger norm of these elements, or what that of the least ones is."""
+        x, y = self._of(a, b)
+        with np.errstate(over="ignore"):
+            norms = [float(np.linalg.norm(one)) for one in (x, y)]
+        return max(*norms, self.least * math.sqrt(x.size))
+
+    def _of(self, a: Elements, b: Elements) -> list[np.ndarray]:
+        """Return these elements of two values."""
+        return [one[self.where].astype(np.float64) for one in (a.within(b), b.within(a))]
+
+
+class Whole:
+    """All elements of a value, measured as a ``Part`` is."""
+
+    def relative(self, a: Elements, b: Elements) -> float:
+        """Return the norm of the difference divided by the larger norm."""
+        return difference(a, b).relative
+
+    def size(self, a: Elements, b: Elements) -> float:
+        """Return the larger norm, of the elements that are finite."""
+        arrays = (one.astype(np.float64) for one in (a.within(b), b.within(a)))
+        with np.errstate(over="ignore"):
+            return max(float(np.linalg.norm(one[np.isfinite(one)])) for one in arrays)
 
 
 def smaller_parts(a: Elements, b: Elements) -> Iterator[Part]:
