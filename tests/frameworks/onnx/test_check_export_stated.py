@@ -4,11 +4,15 @@ import copy
 import logging
 import warnings
 
+import numpy as np
+import onnx
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import intus
+from intus.tracing.comparison.values.settings import _DEFAULTS, stated_arguments
 
 
 class Block(nn.Module):
@@ -76,3 +80,61 @@ def test_file_in_half_precision_has_the_epsilon_of_the_model(tmp_path):
     x, path = torch.randn(4, 32).half(), tmp_path / "net.onnx"
     export(model, x, path, True)
     assert intus.check_export(model, path, x).constants == []
+
+
+class Small(nn.Module):
+    """A GELU of small numbers."""
+
+    def __init__(self, **given):
+        super().__init__()
+        self.up, self.down, self.given = nn.Linear(8, 16), nn.Linear(16, 8), given
+        self.up.weight.data *= 0.1
+        self.up.bias.data *= 0.1
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x), **self.given))
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_that_leaves_out_the_default(approximate, dynamo, tmp_path):
+    torch.manual_seed(0)
+    model, other = Small().eval(), Small(approximate=approximate).eval()
+    other.load_state_dict(model.state_dict())
+    x, path = torch.randn(3, 8), tmp_path / "net.onnx"
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(other, (x,), path, dynamo=dynamo, verbose=False, opset_version=20)
+    logging.disable(logging.NOTSET)
+    check = intus.check_export(model, path, x)
+    if approximate == "none":
+        assert check.verdict == "equal", str(check)
+    else:
+        assert check.verdict == "differs"
+        assert check.constants == ["approximate of gelu_1_2 is 'none' in a, 'tanh' in b"]
+
+
+SCHEMAS = [one for one in onnx.defs.get_all_schemas() if not one.domain]
+
+
+def test_defaults_are_those_of_onnx():
+    by_type = {one.name.replace("RMS", "Rms"): one for one in SCHEMAS}
+    for kind, defaults in _DEFAULTS["ONNX"].items():
+        schema = by_type["".join(word.capitalize() for word in kind.split("_"))]
+        for name, text in defaults.items():
+            default = onnx.helper.get_attribute_value(schema.attributes[name].default_value)
+            default = default.decode() if isinstance(default, bytes) else default
+            assert text == repr(round(default, 9) if isinstance(default, float) else default)
+
+
+@pytest.mark.parametrize("opset", [11, 12, 13, 17])
+def test_axis_of_a_softmax_by_default_is_that_of_the_version(opset, tmp_path):
+    shape, path = [2, 3, 4], tmp_path / "net.onnx"
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "g", [x], [y])
+    version = onnx.helper.make_opsetid("", opset)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[version], ir_version=7), path)
+    trace = intus.read(path, np.zeros(shape, np.float32))
+    default = onnx.defs.get_schema("Softmax", opset).attributes["axis"].default_value.i
+    assert stated_arguments(trace.graph, trace["softmax_1"].row)["dim"] == str(default)

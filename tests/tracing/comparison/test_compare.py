@@ -52,7 +52,11 @@ def wrong_eps(model):
 
 def tanh_gelu(model):
     model.encoder.layer[0].intermediate.intermediate_act_fn = nn.GELU(approximate="tanh")
-    return "gelu", "encoder.layer.0.intermediate.intermediate_act_fn", "approximate is not given in a"
+    return (
+        "gelu",
+        "encoder.layer.0.intermediate.intermediate_act_fn",
+        "approximate is 'none' in a, 'tanh' in b",
+    )
 
 
 def dropout_on(model):

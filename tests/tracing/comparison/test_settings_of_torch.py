@@ -9,7 +9,10 @@ from torch import nn
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_utils import freeze_rng_state
 
+import intus
 from intus import compare, trace
+from intus.core.graph import OP
+from intus.tracing.comparison.values.settings import different_arguments
 from intus.tracing.comparison.values.torch_arguments import signature_of
 
 #: How many samples of a function are compared.
@@ -98,6 +101,58 @@ def test_default_that_is_written_out_is_no_difference(name):
                 a, b = traced(plain, x), traced(other, x)
                 for found in (compare(a, b), compare(b, a)):
                     assert found.agree, (other.kwargs, sample.args, found.attrs["summary"])
+
+
+def changed(op, sample):
+    """Yield calls of a sample along another axis, or with another flag."""
+    rank, kwargs = sample.input.dim(), sample.kwargs
+    for name in (one for one in _AXES if isinstance(kwargs.get(one), int) and rank > 1):
+        yield Called(op.op, *sample.args, **{**kwargs, name: (kwargs[name] + 1) % rank})
+    for name, default in defaults(op.name.rpartition(".")[2]):
+        if isinstance(default, bool) and name not in ("inplace", "out"):
+            yield Called(op.op, *sample.args, **{**kwargs, name: not kwargs.get(name, default)})
+
+
+def reasons(a, b):
+    first = compare(a, b).attrs["first"]
+    return first and first["why"]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of samples of deprecated functions
+@pytest.mark.parametrize("name", sorted(_OPERATORS))
+def test_reason_does_not_depend_on_how_a_call_is_written(name):
+    op = _OPERATORS[name]
+    for sample in samples(op):
+        x, plain = sample.input, Called(op.op, *sample.args, **sample.kwargs)
+        others = [y for y in changed(op, sample) if returned(y, x) is not None]
+        for written in written_otherwise(op, sample):
+            if not is_same(returned(plain, x), returned(written, x)):
+                continue
+            for other in others:
+                found = reasons(traced(plain, x), traced(other, x))
+                assert found == reasons(traced(written, x), traced(other, x)), (written.kwargs, other.kwargs)
+                assert not any("argument " in one or "is _" in one for one in found or ())
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(_OPERATORS))
+def test_settings_of_a_right_file_are_those_of_the_model(name, tmp_path):
+    op = _OPERATORS[name]
+    for sample in samples(op):
+        model = Called(op.op, *sample.args, **sample.kwargs)
+        if returned(model, sample.input) is None:
+            continue
+        try:
+            torch.export.save(torch.export.export(model, (sample.input,)), tmp_path / "op.pt2")
+        except Exception:  # torch exports no such function
+            continue
+        a, b = traced(model, sample.input).graph, intus.read(tmp_path / "op.pt2").graph
+        rows = {label: row for row, label in enumerate(a.labels) if a.ops.kind[row] == OP}
+        for other in (row for row, label in enumerate(b.labels) if label in rows):
+            row = rows[b.labels[other]]
+            assert not [*different_arguments(a, row, b, other)], (a.setting(row), b.setting(other))
 
 
 X = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -221,3 +276,116 @@ def test_reason_of_another_pooling_with_another_window():
 def test_reason_of_another_window_is_named():
     found = compare(trace(Called(nn.MaxPool2d(2)), X), trace(Called(nn.MaxPool2d(4, 2, 1)), X))
     assert found.attrs["first"]["why"] == ["kernel_size is 2 in a, 4 in b", "padding is 0 in a, 1 in b"]
+
+
+@pytest.mark.parametrize(
+    ("spellings", "others", "why"),
+    [
+        (
+            [lambda x: F.softmax(x, dim=-1), lambda x: x.softmax(3), nn.Softmax(-1)],
+            [lambda x: F.softmax(x, 1), lambda x: x.softmax(-3), lambda x: torch.softmax(x, dim=1)],
+            ["dim is 3 in a, 1 in b"],
+        ),
+        (
+            [lambda x: F.log_softmax(x, 1), lambda x: x.log_softmax(-3)],
+            [lambda x: torch.log_softmax(x, dim=2), nn.LogSoftmax(2)],
+            ["dim is 1 in a, 2 in b"],
+        ),
+        (
+            [lambda x: x.sum((1, 2)), lambda x: torch.sum(x, dim=(-2, 1))],
+            [lambda x: x.sum((1, 3)), lambda x: torch.sum(x, dim=[-1, 1])],
+            ["dim is (1, 2) in a, (1, 3) in b"],
+        ),
+        (
+            [lambda x: x.cumsum(1), lambda x: torch.cumsum(x, dim=-3)],
+            [lambda x: x.cumsum(dim=0), lambda x: torch.cumsum(x, 0)],
+            ["dim is 1 in a, 0 in b"],
+        ),
+        (
+            [F.gelu, nn.GELU(), lambda x: F.gelu(x, approximate="none")],
+            [nn.GELU("tanh"), lambda x: F.gelu(x, approximate="tanh")],
+            ["approximate is 'none' in a, 'tanh' in b"],
+        ),
+        (
+            [lambda x: x.std(1), lambda x: torch.std(x, 1, correction=1)],
+            [lambda x: x.std(1, unbiased=False), lambda x: torch.std(x, dim=1, correction=0)],
+            ["correction is 1 in a, 0 in b"],
+        ),
+        (
+            [lambda x: F.layer_norm(x, (8,)), nn.LayerNorm(8, elementwise_affine=False)],
+            [lambda x: F.layer_norm(x, (8,), torch.full((8,), 2.0))],
+            ["weight is None in a, a tensor in b"],
+        ),
+        (
+            [lambda x: torch.cat((x, x), 1), lambda x: torch.cat([x, x], dim=-3)],
+            [lambda x: torch.cat((x, x), 3), lambda x: torch.cat([x, x], -1)],
+            ["its shape is (2, 8, 8, 8) in a, (2, 4, 8, 16) in b", "dim is 1 in a, 3 in b"],
+        ),
+    ],
+)
+def test_reason_is_what_settings_mean(spellings, others, why):
+    for one in spellings:
+        for other in others:
+            assert reasons(trace(Called(one), X), trace(Called(other), X)) == why
+
+
+def test_functions_without_modules_that_differ_in_shape_are_compared():
+    found = compare(
+        trace(lambda x: torch.cat((x, -x), 1).sum(), X), trace(lambda x: torch.cat([x, x], dim=-1).sum(), X)
+    )
+    assert not found.agree
+
+
+class Between(nn.Module):
+    """Call a function between two layers, of which the first returns small numbers."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.one, self.function, self.two = nn.Conv2d(4, 4, 1), function, nn.Conv2d(4, 2, 1)
+        self.one.weight.data *= 1e-3
+        self.one.bias.data *= 1e-3
+
+    def forward(self, x):
+        return self.two(self.function(self.one(x)))
+
+
+#: Two settings of a function, one of them the default, that return nearly the same of small numbers.
+_HIDDEN = [
+    (F.gelu, lambda x: F.gelu(x, approximate="tanh"), "approximate", "'none'", "'tanh'"),
+    (F.softplus, lambda x: F.softplus(x, threshold=30), "threshold", "20", "30"),
+    (F.leaky_relu, lambda x: F.leaky_relu(x, 0.0100001), "negative_slope", "0.01", "0.0100001"),
+    (F.elu, lambda x: F.elu(x, 1.00001), "alpha", "1.0", "1.00001"),
+    (
+        lambda x: torch.layer_norm(x, (8,)),
+        lambda x: torch.layer_norm(x, (8,), eps=1.0001e-5),
+        "eps",
+        "1e-05",
+        "1.0001e-05",
+    ),
+    (
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.avg_pool2d(x, 2, ceil_mode=True),
+        "ceil_mode",
+        "False",
+        "True",
+    ),
+    (torch.nan_to_num, lambda x: torch.nan_to_num(x, posinf=1.0), "posinf", "None", "1.0"),
+]
+
+
+@pytest.mark.parametrize(("default", "stated", "name", "one", "two"), _HIDDEN)
+def test_default_that_the_model_or_the_file_leaves_out_hides_no_other_setting(
+    default, stated, name, one, two, tmp_path
+):
+    for model, exported, texts in ((default, stated, (one, two)), (stated, default, (two, one))):
+        torch.manual_seed(0)
+        net, wrong = Between(model).eval(), Between(exported).eval()
+        wrong.load_state_dict(net.state_dict())
+        for file, is_right in ((wrong, False), (net, True)):
+            torch.export.save(torch.export.export(file, (X,)), tmp_path / "net.pt2")
+            found = intus.check_export(net, tmp_path / "net.pt2", X)
+            assert bool(found) is is_right, str(found)
+            if not is_right:
+                assert name in str(found)
+                assert f"{texts[0]} in " in str(found)
+                assert f"{texts[1]} in " in str(found)

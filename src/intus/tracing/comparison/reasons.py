@@ -9,7 +9,14 @@ from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
 from .parameters.parameters import UsedParameters
 from .values.differences import difference
 from .values.elements import plain
-from .values.settings import arguments, different_settings, different_shared, number_of
+from .values.settings import (
+    NOT_GIVEN,
+    arguments,
+    different_of_torch,
+    different_settings,
+    different_shared,
+    number_of,
+)
 from .values.torch_arguments import signature_of
 
 if TYPE_CHECKING:  # traces of files and of other frameworks have no calls, and need no torch
@@ -62,7 +69,7 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
         # What was not saved, such as the list that a loop wrote, may have brought the difference.
         return why or UsedParameters(a, _with_unsaved(a, row), b, _with_unsaved(b, other)).different()
     apart = (
-        _arguments(call_a, call_b)
+        _arguments(a, row, call_a, b, other, call_b)
         if a.graph.type_of(row) == b.graph.type_of(other)
         else different_shared(a.graph, row, b.graph, other)
     )
@@ -139,12 +146,25 @@ def _params(trace: Trace, call: Invocation) -> dict[str, tuple[str, Tensor | Non
     }
 
 
-def _arguments(a: Invocation, b: Invocation) -> Iterator[str]:
+def _arguments(
+    a: Trace, row: int, call_a: Invocation, b: Trace, other: int, call_b: Invocation
+) -> Iterator[str]:
+    one, two = (
+        [trace.graph.args[tensor.arg] for tensor in call.tensor_args]
+        for trace, call in ((a, call_a), (b, call_b))
+    )
+    apart = different_of_torch(a.graph, row, b.graph, other, (one, two))
+    for name, x, y in _written_apart(call_a, call_b) if apart is None else apart:
+        yield f"{name} is {x} in a, {y} in b"
+
+
+def _written_apart(a: Invocation, b: Invocation) -> Iterator[tuple[str, str, str]]:
+    """Yield the arguments of two calls that are written otherwise: the name and both texts."""
     args_a, args_b = _args_by_name(a), _args_by_name(b)
     for name in dict.fromkeys((*args_a, *args_b)):
-        values = [repr(args[name]) if name in args else "not given" for args in (args_a, args_b)]
-        if values[0] != values[1]:
-            yield f"{name} is {values[0]} in a, {values[1]} in b"
+        x, y = (repr(args[name]) if name in args else NOT_GIVEN for args in (args_a, args_b))
+        if x != y and not name.startswith("_"):
+            yield name, x, y
 
 
 def _args_by_name(call: Invocation) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _is_given(pairs: Pairs, pair: Pair, parent: Pair) -> bool:
     sides = pairs.sides(pair) if parent.a >= 0 else pairs.sides(pair)[::-1]
     (one, row), (other, user) = sides
     own, calls = max(parent.a, parent.b), one.graph.ops.call
-    if calls[own] == calls[row] and one.graph.call_address(int(calls[row])):
+    if calls[own] == calls[row] >= 0 and one.graph.call_address(int(calls[row])):
         # a step of the same layer, which the other side computes as one
         before = [] if one.computes(own) else [pairs[n] for n in _single(pairs, pairs.parents(parent))]
         return all(_is_given(pairs, pair, n) for n in before)

@@ -13,9 +13,9 @@ from typing import Any
 from ....core.analysis.alignment import same_modules
 from ....core.graph import Graph
 from ....core.vocabularies import common_type, is_translated
-from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS
+from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS, SOFTMAXES
 from ....viewing.repr_text import listed
-from .torch_arguments import is_turned, named_arguments
+from .torch_arguments import Named, are_one_operator, from_zero, is_turned, named_arguments
 
 #: Arguments without effect in evaluation mode.
 _UNUSED = frozenset({"p", "dropout_p", "momentum"})
@@ -25,7 +25,6 @@ _WITHOUT_VALUES = _UNUSED | {
     "enable_gqa",  # allows fewer heads of keys, which the other pass may repeat itself
     *("dropout", "train"),  # of recurrent layers
 }
-_Named = tuple[dict[str, str], dict[str, str]]
 NOT_GIVEN = "not given"
 #: The relative difference of numbers that are one, and the absolute one: below it numbers are 0 in float16.
 _EXACT = (1e-6, 0.0)
@@ -35,6 +34,13 @@ _FLAGS = frozenset(
     {"allowzero", "alpha", "beta", "ceil_mode", "keepdim", "largest", "noop_with_empty_axes", "sorted"}
     | {"stash_type", "storage_order", "transA", "transB"}
 )
+#: Arguments that what is known of the result shows, and that each framework writes in its own way. A file may
+#: remove the axes of a reduction afterwards.
+_SHOWN_OTHERWISE = frozenset(
+    {"keepdim", "device", "dtype", "layout", "memory_format", "pin_memory", "output_size"}
+)
+#: The version of ONNX's operators from which on a softmax is along the last axis by default.
+_LAST_AXIS = 13
 #: Words that mean the same: of interpolation the numbers of axes tell them apart; of padding ONNX has others.
 _WORDS = {
     "bilinear": "linear",
@@ -90,7 +96,9 @@ _ONNX_NAMES = {
     "K": "k",
     "epsilon": "eps",
 }
-#: The same of some types alone.
+#: Names of PyTorch for what it names otherwise in most operations.
+_COMMON_NAMES = {"exponent": "other", "min_val": "min", "max_val": "max"}
+#: The names of PyTorch for arguments of some types of ONNX alone.
 _OWN_NAMES = {"leaky_relu": {"alpha": "negative_slope"}}
 _MXNET = {
     "BatchNorm": {
@@ -118,9 +126,16 @@ _MXNET = {
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 #: What operations do by default that they may be told to do otherwise, where their framework leaves it out.
 _DEFAULTS: dict[str, dict[str, dict[str, str]]] = {
-    "torch": {pool: {"count_include_pad": "True"} for pool in AVERAGE_POOLS},
     "ONNX": {
-        "average_pool": {"count_include_pad": "0"},
+        "average_pool": {"count_include_pad": "0", "ceil_mode": "0"},
+        **{f"{kind}_pool": {"ceil_mode": "0"} for kind in ("max", "lp")},
+        **{
+            f"{kind}_normalization": {"epsilon": "1e-05"}
+            for kind in ("batch", "instance", "layer", "group", "rms")
+        },
+        **{kind: {"alpha": "1.0"} for kind in ("elu", "celu")},
+        "leaky_relu": {"alpha": "0.01"},
+        "gelu": {"approximate": "'none'"},
         "pad": {"mode": "'constant'"},
         "resize": {"mode": "'nearest'", "coordinate_transformation_mode": "'half_pixel'"},
         "grid_sample": {"mode": "'linear'", "padding_mode": "'zeros'", "align_corners": "0"},
@@ -215,26 +230,32 @@ def different_arguments(a: Graph, row: int, b: Graph, other: int) -> Iterator[tu
     is_translation = kinds[1] == _ONNX_TYPES.get(kinds[0]) or is_upsampling
     if kinds[0] != kinds[1] and not (is_foreign and is_translation):
         return
-    if not is_foreign and (known := _by_names_of_torch(a, row, b, other)) is not None:
+    if not is_foreign and (known := different_of_torch(a, row, b, other)) is not None:
         yield from known
         return
-    one, two = (
-        {**_defaults(g, i), **without_absent(g, i, arguments(g.setting(i)))}
-        for g, i in ((a, row), (b, other))
-    )
     if is_foreign:
-        one, two = common(a, row, one), common(b, other, two)
+        one, two = stated_arguments(a, row), stated_arguments(b, other)
+    else:
+        one, two = (
+            {**_defaults(g, i), **without_absent(g, i, arguments(g.setting(i)))}
+            for g, i in ((a, row), (b, other))
+        )
     names = list(dict.fromkeys((*one, *two)))
     if is_foreign:
-        names = [name for name in names if name in one and name in two]
+        names = [name for name in names if name in one and name in two and name not in _SHOWN_OTHERWISE]
         if is_translated(a) or is_translated(b):  # which take their arguments in another order
             names = [name for name in names if not _is_position(name)]
         if not re.search("[1-9]", one.get("padding", "0")):  # there is nothing to count
             names = [name for name in names if name != "count_include_pad"]
     texts = [(name, one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN)) for name in names]
     shapes = [a.metas[int(a.ops.meta[one])].shape for one in (row, *a.parents(row)[:1])]
-    rank = max(map(len, shapes)) if is_foreign else 0
-    yield from ((name, x, y) for name, x, y in texts if not _alike(name, x, y, rank))
+    is_one_notation = not is_foreign or are_one_operator(a, row, b, other)
+    rank = None if is_one_notation else max(map(len, shapes))
+    for name, x, y in texts:
+        if not _alike(name, x, y, rank):
+            if name == "dim" and rank is not None:
+                x, y = from_zero(name, x, rank), from_zero(name, y, rank)
+            yield name, x, y
 
 
 def different_shared(a: Graph, row: int, b: Graph, other: int) -> list[str]:
@@ -246,40 +267,64 @@ def different_shared(a: Graph, row: int, b: Graph, other: int) -> list[str]:
         b: The second graph.
         other: A row of it.
     """
-    found = _both_named(a, row, b, other)
+    found = _both_named(a, row, b, other, (None, None))
     if found is None:
         return []
-    (one, _), (two, _) = found
-    shared = [name for name in one if name in two and not _alike(name, one[name], two[name], 0)]
+    one, two = (each.given for each in found)
+    shared = [name for name in one if name in two and not _alike(name, one[name], two[name])]
     return [f"{name} is {one[name]} in a, {two[name]} in b" for name in shared]
 
 
-def _both_named(a: Graph, row: int, b: Graph, other: int) -> tuple[_Named, _Named] | None:
-    """Return the arguments of two operations of PyTorch and their defaults; None if they are not known."""
-    one = named_arguments(a, row, arguments(a.setting(row)))
-    two = named_arguments(b, other, arguments(b.setting(other)))
+def _both_named(
+    a: Graph, row: int, b: Graph, other: int, tensors: tuple[Iterable[str] | None, Iterable[str] | None]
+) -> tuple[Named, Named] | None:
+    """Return the arguments of two operations of PyTorch by name; None if their names are not known."""
+    one = named_arguments(a, row, arguments(a.setting(row)), tensors[0])
+    two = named_arguments(b, other, arguments(b.setting(other)), tensors[1])
     return None if one is None or two is None else (one, two)
 
 
-def _by_names_of_torch(a: Graph, row: int, b: Graph, other: int) -> list[tuple[str, str, str]] | None:
+def different_of_torch(
+    a: Graph,
+    row: int,
+    b: Graph,
+    other: int,
+    tensors: tuple[Iterable[str] | None, Iterable[str] | None] = (None, None),
+) -> list[tuple[str, str, str]] | None:
     """Return the arguments of two operations of PyTorch that differ; None if the names are not known.
 
-    An argument that only one of both functions has says nothing where it is as by default.
+    A method, a function and a module of one operation have the names and defaults of torch's function. An
+    argument that only one of them has says nothing where it is as by default.
+
+    Args:
+        a: The first graph.
+        row: A row of it.
+        b: The second graph.
+        other: A row of it of the same type.
+        tensors: The arguments of each that are tensors, also parameters, by name or position. Without them
+            nothing is said of tensors.
     """
-    found = _both_named(a, row, b, other)
+    found = _both_named(a, row, b, other, tensors)
     if found is None:
         return None
-    (one, default), (two, other_default) = found
+    one, two = found
     left_out = {"batch_first"} if is_turned(a, row, b, other) else set()
+    if None in tensors:
+        left_out |= one.tensors.keys() | two.tensors.keys()
+    texts = [each.given | {name: _tensors(n) for name, n in each.tensors.items()} for each in found]
     return [
         (name, x, y)
-        for name in dict.fromkeys((*one, *two))
+        for name in dict.fromkeys((*texts[0], *texts[1]))
         if name not in left_out
-        for x, y in [(one.get(name, NOT_GIVEN), two.get(name, NOT_GIVEN))]
-        if not _alike(name, x, y, 0)
-        and not (name not in two and x in ("None", default.get(name)))
-        and not (name not in one and y in ("None", other_default.get(name)))
+        for x, y in [[text.get(name, NOT_GIVEN) for text in texts]]
+        if not _alike(name, x, y)
+        and not (name not in texts[1] and x in ("None", one.defaults.get(name)))
+        and not (name not in texts[0] and y in ("None", two.defaults.get(name)))
     ]
+
+
+def _tensors(count: int) -> str:
+    return "a tensor" if count == 1 else f"{count} tensors"
 
 
 def different_constants(a: Graph, rows_a: Iterable[int], b: Graph, rows_b: Iterable[int]) -> list[str]:
@@ -410,22 +455,16 @@ def _of_one_kind(
 
 
 def _defaults(graph: Graph, row: int) -> dict[str, str]:
-    """Return the arguments that an operation has by default, which a file or a trace leaves out.
+    """Return the arguments that an operation has by default where its file or trace leaves them out.
 
-    Those of a ``.pt2`` file are all known, of others the ones that choose a way to compute.
+    Those of PyTorch are found by ``named_arguments``.
     """
-    torch, framework = sys.modules.get("torch"), graph.facts.get("framework", "")
-    if framework != "torch.export" or torch is None:
-        known = _DEFAULTS.get(framework, {}).get(graph.type_of(row), {})
-        kernel = arguments(graph.setting(row)).get("kernel") if known else None
-        return known if kernel is None else {**known, **_window_by_default(len(re.findall(r"\d+", kernel)))}
-    operator = getattr(torch.ops.aten, graph.type_of(row), None)
-    found: dict[str, set[str]] = {}
-    for overload in operator.overloads() if operator is not None else ():
-        for argument in getattr(operator, overload)._schema.arguments:
-            if isinstance(argument.default_value, str | bool | int | float):
-                found.setdefault(argument.name, set()).add(repr(argument.default_value))
-    return {name: texts.pop() for name, texts in found.items() if len(texts) == 1}
+    framework, kind = graph.facts.get("framework", ""), graph.type_of(row)
+    known = _DEFAULTS.get(framework, {}).get(kind, {})
+    if framework == "ONNX" and kind in SOFTMAXES:
+        return {"axis": "-1" if graph.facts.get("opsets", {}).get("ai.onnx", 0) >= _LAST_AXIS else "1"}
+    kernel = arguments(graph.setting(row)).get("kernel") if known else None
+    return known if kernel is None else {**known, **_window_by_default(len(re.findall(r"\d+", kernel)))}
 
 
 def _window_by_default(axes: int) -> dict[str, str]:
@@ -436,7 +475,9 @@ def _window_by_default(axes: int) -> dict[str, str]:
 
 def stated_arguments(graph: Graph, row: int) -> dict[str, str]:
     """Return the arguments of an operation by the names of PyTorch, also those that it has by default."""
-    return common(graph, row, {**_defaults(graph, row), **arguments(graph.setting(row))})
+    given = arguments(graph.setting(row))
+    named = named_arguments(graph, row, given)
+    return common(graph, row, {**_defaults(graph, row), **given} if named is None else named.given)
 
 
 @lru_cache(maxsize=4096)  # the layers of a model repeat a few texts, each of which is compared several times
@@ -448,8 +489,18 @@ def arguments(setting: str) -> Mapping[str, str]:
         return {}
     if not isinstance(call, ast.Call):
         return {}
-    positional = {f"argument {number}": ast.unparse(arg) for number, arg in enumerate(call.args, 1)}
-    return positional | {word.arg: ast.unparse(word.value) for word in call.keywords if word.arg}
+    positional = {f"argument {number}": _text(arg) for number, arg in enumerate(call.args, 1)}
+    return positional | {word.arg: _text(word.value) for word in call.keywords if word.arg}
+
+
+def _text(argument: ast.expr) -> str:
+    """Return the text of an argument, of a ``torch.Size`` that of its list, of a device that of its name."""
+    match argument:
+        case ast.Call(func=ast.Attribute(attr="Size"), args=[sizes]):
+            return ast.unparse(sizes)
+        case ast.Call(func=ast.Name(id="device"), keywords=[kind]):
+            return ast.unparse(kind.value)
+    return ast.unparse(argument)
 
 
 def without_absent(graph: Graph, row: int, arguments: Mapping[str, str]) -> Mapping[str, str]:
@@ -489,7 +540,7 @@ def common(graph: Graph, row: int, arguments: Mapping[str, str]) -> dict[str, st
         named["mode"] = repr(upsampling[1])
     if named.get("align_corners") == "None":
         named["align_corners"] = "False"
-    return {name.removesuffix("_val"): text for name, text in named.items()}  # of hardtanh: min_val
+    return {_COMMON_NAMES.get(name, name): text for name, text in named.items()}
 
 
 def _fractions(graph: Graph, rows: Iterable[int]) -> Iterator[tuple[str, str]]:
@@ -567,16 +618,17 @@ def constant_of(text: str) -> float | None:
         return None
 
 
-def _alike(name: str, one: str, two: str, rank: int) -> bool:
+def _alike(name: str, one: str, two: str, rank: int | None = None) -> bool:
     """Return whether two texts mean the same: ``(1, 1)`` and ``[1, 1, 1, 1]`` are one padding.
 
     Args:
         name: The argument.
         one: The first text.
         two: The second text.
-        rank: The number of axes of the result, which an axis may be counted from; 0 for none.
+        rank: The number of axes of the result, which an axis may be counted from, of two notations; None
+            for one.
     """
-    if _equal(one, two) or not rank:
+    if _equal(one, two) or rank is None:
         return _equal(one, two) or _is_repeated(one, two)
     both = []
     for text in (one, two):
@@ -588,7 +640,7 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
             _WORDS.get(n, n) for n in (found if isinstance(found, list | tuple) else [found])
         ]
         numbers = [int(n) if isinstance(n, bool) else n for n in numbers]
-        if name == "dim":
+        if name == "dim" and rank:
             numbers = sorted(n % rank if isinstance(n, int) else -1 for n in numbers)
         both.append(numbers[:1] if len(set(map(str, numbers))) == 1 else numbers)
     if both[0] == both[1]:
@@ -602,20 +654,26 @@ def _alike(name: str, one: str, two: str, rank: int) -> bool:
 
 
 def _is_repeated(one: str, two: str) -> bool:
-    """Return whether one of two texts is a number and the other a list of it alone, as of a window.
+    """Return whether two texts are one list, or a number and a list of it alone, as of a window.
 
-    >>> _is_repeated("2", "(2, 2)"), _is_repeated("(2,)", "(2, 2)")
-    (True, False)
+    >>> _is_repeated("2", "(2, 2)"), _is_repeated("[2, 2]", "(2, 2)"), _is_repeated("(2,)", "(2, 2)")
+    (True, True, False)
     """
-    lists = [text for text in (one, two) if text[:1] in ("(", "[")]
-    numbers = [text for text in (one, two) if number_of(text) is not None]
-    if len(lists) != 1 or len(numbers) != 1:
-        return False
+    x, y = _elements(one), _elements(two)
+    if x is None and y and number_of(one) is not None:
+        x = [one] * len(y)
+    if y is None and x and number_of(two) is not None:
+        y = [two] * len(x)
+    return x is not None and y is not None and len(x) == len(y) and all(map(_equal, x, y))
+
+
+def _elements(text: str) -> list[str] | None:
+    """Return the elements of a list as text; None for anything else."""
     try:
-        found = ast.literal_eval(lists[0])
+        found = ast.literal_eval(text) if text[:1] in ("(", "[") else None
     except (ValueError, SyntaxError):
-        return False
-    return bool(found) and all(_equal(str(n), numbers[0]) for n in found)
+        return None
+    return [repr(one) for one in found] if isinstance(found, list | tuple) else None
 
 
 def _equal(one: str, two: str) -> bool:

@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ _NONE_MEANS = {
     "min": "-inf",
     "max": "inf",
 }
+#: What the numbers of torch's operators mean that its functions have words for.
+_REDUCTIONS = {"0": "'none'", "1": "'mean'", "2": "'sum'"}
 #: Names that torch accepts besides its own, which are numpy's.
 _ALIASES = {"axis": "dim", "keepdims": "keepdim"}
 #: Arguments that are axes, counted from either end.
@@ -73,36 +76,57 @@ class Parameter(NamedTuple):
         return text not in ("True", "False") and ("str" in self.type_ or text[:1] not in "\"'")
 
 
+class Named(NamedTuple):
+    """The arguments of an operation by the names of torch.
+
+    Attributes:
+        given: What each argument that is no tensor is, also those that are left out.
+        defaults: What each is if all that may be are left out.
+        tensors: How many tensors each argument is.
+    """
+
+    given: dict[str, str]
+    defaults: dict[str, str]
+    tensors: dict[str, int]
+
+
 def named_arguments(
-    graph: Graph, row: int, given: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Return the arguments of an operation that are not tensors by the names of torch, and the defaults.
+    graph: Graph, row: int, given: Mapping[str, str], tensors: Iterable[str] | None = None
+) -> Named | None:
+    """Return the arguments of an operation by the names of torch, with the defaults of those left out.
 
     Args:
-        graph: A graph of PyTorch.
+        graph: A graph of PyTorch, or of a ``.pt2`` file.
         row: A row of it.
         given: The arguments in the text of the row, by name or position.
+        tensors: The arguments that are tensors, also parameters; those that are edges by default.
 
     Returns:
-        What each argument is, also those that are left out, and what each is if all that may be are left out;
-        None if no signature of torch has these arguments.
+        The arguments; None if no signature of torch has these.
     """
-    if graph.facts.get("framework") != "torch" or (graph.setting(row) and not given):
+    framework = graph.facts.get("framework")
+    if framework not in ("torch", "torch.export") or (graph.setting(row) and not given):
         return None
-    kind = graph.type_of(row)
-    tensors = tuple(re.split(r"[.\[]", name)[0] for name, _ in graph.parents_by_argument(row))
+    signatures = _signatures(graph.type_of(row), only_operators=framework == "torch.export")
+    names = [name for name, _ in graph.parents_by_argument(row)] if tensors is None else list(tensors)
+    named = Counter(re.split(r"[.\[]", name)[0] for name in names)
     # A tensor that is no edge is a parameter of a module. Overloads without such are tried first.
-    for parameters in sorted(_signatures(kind), key=lambda one: sum(x.is_needed for x in one) > len(tensors)):
-        named = _bound(parameters, tensors, given)
-        if named is not None:
+    for parameters in sorted(signatures, key=lambda one: sum(x.is_needed for x in one) > len(named)):
+        bound = _bound(parameters, named, given)
+        if bound is not None:
+            of_tensors = {name: named[text] for text, name in _places(parameters, named).items()}
             defaults = {one.name: one.default for one in parameters if one.default is not None}
-            both = {one.name: (defaults | named).get(one.name) for one in parameters}
-            given_or_not = {name: text for name, text in both.items() if text is not None}
-            left_out = _meant(graph, row, given_or_not | defaults)
-            required = named.keys() - defaults.keys()
-            return _meant(graph, row, given_or_not), {
-                name: text for name, text in left_out.items() if name not in required
+            both = {one.name: (defaults | bound).get(one.name) for one in parameters}
+            given_or_not = {
+                name: text for name, text in both.items() if text is not None and name not in of_tensors
             }
+            left_out = _meant(graph, row, given_or_not | defaults)
+            required = bound.keys() - defaults.keys()
+            return Named(
+                _meant(graph, row, given_or_not),
+                {name: text for name, text in left_out.items() if name not in required},
+                of_tensors,
+            )
     return None
 
 
@@ -121,17 +145,34 @@ def is_turned(a: Graph, row: int, b: Graph, other: int) -> bool:
     return one[:2] != (1, 1) or turns[0] != turns[1]  # shapes of one step and one row do not tell
 
 
+def are_one_operator(a: Graph, row: int, b: Graph, other: int) -> bool:
+    """Return whether two operations of PyTorch, or of a ``.pt2`` file, are calls of one operator itself.
+
+    A function of Python may call it with something else where it is given None itself.
+    """
+    frameworks = {graph.facts.get("framework") for graph in (a, b)}
+    kind = a.type_of(row)
+    return frameworks <= {"torch", "torch.export"} and kind == b.type_of(other) and not _of_python(kind)
+
+
+def _of_python(kind: str) -> list[Callable[..., Any]]:
+    """Return the functions of torch of a name that are written in Python."""
+    torch = sys.modules.get("torch")
+    modules = () if torch is None else (torch.nn.functional, torch.functional)
+    functions = [getattr(module, kind, None) for module in modules]
+    return [one for one in functions if inspect.isfunction(one)]
+
+
 @lru_cache(maxsize=1024)
-def _signatures(kind: str) -> tuple[tuple[Parameter, ...], ...]:
-    """Return the parameters of the functions of torch of a name, for each overload."""
+def _signatures(kind: str, *, only_operators: bool) -> tuple[tuple[Parameter, ...], ...]:
+    """Return the parameters of the functions and operators of torch of a name, for each overload."""
     torch = sys.modules.get("torch")
     if torch is None:
         return ()
-    functions = [getattr(module, kind, None) for module in (torch.nn.functional, torch.functional)]
-    found = [_of_function(function) for function in functions if inspect.isfunction(function)]
+    of_python = [] if only_operators else _of_python(kind)
     schemas = torch._C._jit_get_schemas_for_operator(f"aten::{kind}")
     of_tensors = [one for one in schemas if any("Tensor" in str(x.type) for x in one.arguments[:1])]
-    return (*found, *map(_of_schema, of_tensors))
+    return (*map(_of_function, of_python), *map(_of_schema, of_tensors))
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -193,9 +234,9 @@ def _bound(
         tensors: The arguments that are tensors, by name or position.
         given: The others, by name or position.
     """
+    parameters = list(parameters)
     by_name = {one.name: one for one in parameters}
-    names = list(by_name)
-    places = {names[int(name)] if name.isdigit() and int(name) < len(names) else name for name in tensors}
+    places = {*_places(parameters, tensors).values()}
     if not all(name in by_name and (by_name[name].is_tensor or not by_name[name].type_) for name in places):
         return None
     texts = [text for name, text in given.items() if name.startswith("argument ")]
@@ -219,11 +260,19 @@ def _bound(
     return named if fits and is_whole else None
 
 
+def _places(parameters: Iterable[Parameter], tensors: Iterable[str]) -> dict[str, str]:
+    """Return the names in a signature of arguments that are given by name or position."""
+    names = [one.name for one in parameters]
+    return {name: names[int(name)] if name.isdigit() and int(name) < len(names) else name for name in tensors}
+
+
 def _meant(graph: Graph, row: int, named: Mapping[str, str]) -> dict[str, str]:
     """Return what arguments mean: the axes from 0, and the number that None stands for."""
     found = {name: text for name, text in named.items() if not name.startswith("_")}
     if "unbiased" in found:
         found["correction"] = str(int(found.pop("unbiased") == "True"))
+    if "reduction" in found:
+        found["reduction"] = _REDUCTIONS.get(found["reduction"], found["reduction"])
     for name, text in found.items():
         if text in ("None", "[]", "()") and name in _NONE_MEANS:
             meant = _NONE_MEANS[name]
@@ -234,7 +283,7 @@ def _meant(graph: Graph, row: int, named: Mapping[str, str]) -> dict[str, str]:
     meta = graph.metas[int(graph.ops.meta[given[0]])]
     shape, out = tuple(meta.shape), tuple(graph.metas[int(graph.ops.meta[row])].shape)
     rank = len(shape) + (graph.type_of(row) in _ADDING)
-    found |= {name: _from_zero(name, found[name], rank) for name in _AXES & found.keys()}
+    found |= {name: from_zero(name, found[name], rank) for name in _AXES & found.keys()}
     if graph.type_of(row) == "interpolate":
         found |= _size(found, shape, out)
     if graph.type_of(row) == "scaled_dot_product_attention" and found.get("scale") == "None" and shape:
@@ -244,11 +293,17 @@ def _meant(graph: Graph, row: int, named: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _from_zero(name: str, text: str, rank: int) -> str:
+def from_zero(name: str, text: str, rank: int) -> str:
     """Return axes counted from 0, those of ``dim`` in order.
 
-    >>> _from_zero("dim", "(-1, 1)", 4), _from_zero("dims", "(-1, 1)", 4), _from_zero("dim", "None", 4)
-    ('(1, 3)', '(3, 1)', 'None')
+    Args:
+        name: The argument.
+        text: What it is.
+        rank: How many axes there are.
+
+    Example:
+        >>> from_zero("dim", "(-1, 1)", 4), from_zero("dims", "(-1, 1)", 4), from_zero("dim", "None", 4)
+        ('(1, 3)', '(3, 1)', 'None')
     """
     try:
         axes = ast.literal_eval(text)
