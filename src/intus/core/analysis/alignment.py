@@ -19,7 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..graph import INPUT, OP, OUTPUT, Graph
+from ..graph import BUFFER, INPUT, OP, OUTPUT, Graph
+from ..vocabularies.roles import role_of
 
 _EQUAL = 1e-6  # relative difference below which two sums count as equal
 _FOLDED = 2.0**-22  # the same of a value that one side computes and the other holds
@@ -46,6 +47,7 @@ class _Traits:
         param_shapes: The shapes of these parameters, regardless of the order of their axes.
         size: The number of elements.
         sums: See ``align``; NaN where the value was not saved.
+        role: The role of a buffer in its layer, as its name tells.
         apart: See ``align``.
     """
 
@@ -61,6 +63,7 @@ class _Traits:
     param_shapes: np.ndarray
     size: np.ndarray
     sums: np.ndarray
+    role: np.ndarray
     apart: np.ndarray
 
 
@@ -181,6 +184,12 @@ def _traits(
         ),
         size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
         sums=sums,
+        role=column(
+            [
+                ("role", role) if kind == BUFFER and (role := role_of(graph.state_address(row))) else ""
+                for row, kind in enumerate(ops.kind.tolist())
+            ]
+        ),
         apart=np.full(len(ops), -1) if apart is None else apart,
     )
 
@@ -339,7 +348,8 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
         allowed = kind
     else:
         ends = (b.kind[part] == INPUT) | (b.kind[part] == OUTPUT)
-        allowed = (kind & (type_ | returned | (same("param_shapes") & size)) | ((close > 0) & shape)) & ~ends
+        is_alike = type_ | returned | (same("param_shapes") & size) | (same("role") & shape)
+        allowed = ((kind & is_alike) | ((close > 0) & shape)) & ~ends
     # Of several equal tensors in a row, that which a module returns corresponds to the same.
     both_returned = (b.inner[part] >= 0) & (a.inner[i] >= 0)
     weight = (
@@ -349,8 +359,10 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
 
 
 def _are_apart(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
-    """Return whether row ``i`` and each of these rows have nothing in common; see ``align``."""
-    apart: np.ndarray = (a.apart[i] >= 0) & (b.apart[part] >= 0) & (b.apart[part] != a.apart[i])
+    """Return whether row ``i`` and each of these rows have nothing in common: roles, or as ``align`` says."""
+    apart: np.ndarray = np.zeros(np.shape(b.apart[part]), dtype=bool)
+    for own, others in ((a.role[i], b.role[part]), (a.apart[i], b.apart[part])):
+        apart |= (own >= 0) & (others >= 0) & (others != own)
     return apart
 
 

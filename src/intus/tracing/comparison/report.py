@@ -189,7 +189,7 @@ class Report:
         if op.kind == "input":
             lines.append("  To find where two models diverge, trace both on the same input.")
         if len(self.origins) > 1:
-            others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
+            others = [self._state(origin.pair) for origin in self.origins[1 : _NAMED + 1]]
             more = len(self.origins) - 1 - len(others)
             also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
             lines.append(f"  Differences also originate at {also}.")
