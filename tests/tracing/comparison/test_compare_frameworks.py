@@ -291,6 +291,49 @@ def test_statistics_are_compared_with_those_of_their_role(normed, mean, var, apa
         assert all(one == other and one in apart for one, other in pairs), said
 
 
+class Turned(nn.Module):
+    """A tensor times the cosines of positions and frequencies, as rotary embeddings have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("inv_freq", 1 / 1e4 ** (torch.arange(0, 8, 2) / 8))
+
+    def forward(self, x):
+        positions = torch.arange(8) + 0
+        return x * (positions[:, None] * self.inv_freq).cos()
+
+
+def turned_twin(x, base, scale=1.0):
+    """Return the trace of the steps that JAX takes, which add to the numbers of the frequencies."""
+    twin, scope = object.__new__(Twin), Scope("", "Turned")
+    twin.builder, twin.values, twin.state = GraphBuilder("Twin"), {}, {}
+    row = twin.put(twin.builder.input("x", x.shape, "float32"), x)
+    numbers = twin.op("iota", scope, np.arange(4))
+    even = twin.op("mul", scope, 2 * twin.values[numbers], numbers, setting="2")
+    begun = twin.op("add", scope, twin.values[even], even, setting="0")
+    powers = twin.op("pow", scope, base ** (-twin.values[begun] / 8), begun)
+    positions = twin.op("iota", scope, np.arange(8))
+    angles = twin.op("outer", scope, np.outer(np.arange(8), twin.values[powers]), positions, powers)
+    cosines = twin.op("cos", scope, np.cos(twin.values[angles]), angles)
+    product = twin.op("mul", scope, x * twin.values[cosines] * scale, row, cosines)
+    twin.put(twin.builder.output("y", product), twin.values[product])
+    return twin.trace()
+
+
+def test_steps_of_other_sizes_do_not_correspond_by_their_place():
+    torch.manual_seed(0)
+    x = torch.randn(8, 4)
+    own = intus.trace(Turned(), x)
+    table = compare(own, turned_twin(x.numpy(), 1e4))
+    assert table.attrs["outputs_agree"], str(table)
+    assert set(table.verdict) <= {"equal", "close", "only in a", "only in b"}, str(table)
+    for one, other in ((own, turned_twin(x.numpy(), 1e5)), (turned_twin(x.numpy(), 1e5), own)):
+        table = compare(one, other)
+        first = table.attrs["first"]
+        assert not {first["a"], first["b"]} & {"add_1_2", "add_1_3"}, str(table)
+        assert "its shape is" not in str(table)
+
+
 class Whole(nn.Module):
     """A layer that is given what a function makes of whole numbers."""
 
