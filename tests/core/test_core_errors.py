@@ -52,6 +52,22 @@ def test_missing_package_error_names_install_command():
         errors.require("no_such_package_of_ours", extra="server", why="to serve")
 
 
+def test_pandas_is_installed_beside_mxnet_as_the_documentation_says(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(errors.importlib, "import_module", missing)
+    monkeypatch.setattr(
+        errors.importlib.util, "find_spec", lambda name: object() if name == "mxnet" else None
+    )
+    with pytest.raises(errors.MissingExtraError) as caught:
+        errors.require("pandas", extra="inspect", why="to compare traces")
+    command = str(caught.value).partition("Install it with: ")[2]
+    page = Path(__file__).parents[2] / "docs" / "frameworks.md"
+    assert "numpy" in command
+    assert f"numpy of MXNet: `{command}`" in page.read_text(encoding="utf-8")
+
+
 def test_package_that_is_installed_and_broken_is_not_said_to_be_missing(monkeypatch):
     def broken(name):
         raise ImportError("failed to map segment from shared object")

@@ -201,6 +201,20 @@ def check_installed(what: str, packages: Iterable[str], extra: str) -> None:
         raise MissingExtraError(missing_packages(what, missing, extra))
 
 
+#: How to install a package beside another, which cannot be imported with the numpy that the extra installs.
+_BESIDE = {("mxnet", "pandas"): 'pip install "pandas<3" "numpy==1.23.5"'}
+
+
+def _installing(module: str, extra: str) -> str:
+    """Return the command that installs a package beside those that are installed."""
+    beside = (
+        command
+        for (package, other), command in _BESIDE.items()
+        if other == module and importlib.util.find_spec(package) is not None
+    )
+    return next(beside, f"pip install 'intus[{extra}]'")
+
+
 def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleType:
     """Import an optional package, or raise an error that names the extra to install.
 
@@ -226,5 +240,5 @@ def require(module: str, *, extra: str, why: str, package: str = "") -> ModuleTy
         if not isinstance(error, ModuleNotFoundError) and importlib.util.find_spec(module.partition(".")[0]):
             remedy = f"It is installed, but cannot be imported: {error}"
         else:
-            remedy = f"Install it with: pip install 'intus[{extra}]'"
+            remedy = f"Install it with: {_installing(module, extra)}"
         raise MissingExtraError(f"{package or module} is needed {why}. {remedy}") from error

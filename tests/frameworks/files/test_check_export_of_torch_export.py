@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import intus
+from intus.core.errors import InputError
 
 
 class Net(nn.Module):
@@ -38,6 +39,14 @@ def case(tmp_path_factory):
     file = tmp_path_factory.mktemp("pt2") / "net.pt2"
     torch.export.save(torch.export.export(net, (ids,)), file)
     return net, ids, file
+
+
+def test_arguments_in_another_order_are_named(case):
+    net, ids, file = case
+    with pytest.raises(InputError, match=r"takes the model first .*net\.pt2' is given as the model"):
+        intus.check_export(str(file), net, ids)
+    with pytest.raises(InputError, match="the path is of type Net"):
+        intus.check_export(net, net, ids)
 
 
 def test_same_model_is_equal(case):

@@ -1,5 +1,7 @@
 """``compare`` of passes of two frameworks: values are numpy arrays, and the operations are others."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -197,22 +199,23 @@ class Normed(nn.Module):
         return self.out(self.bn(self.fc(x)))
 
 
-def keras_twin(net, x, *, weight=1.0, gamma=1.0):
-    """Return the trace of the steps that Keras takes, with some weights multiplied."""
+def keras_twin(net, x, *, weight=1.0, gamma=1.0, statistics=None):
+    """Return the trace of the steps that Keras takes, with some weights multiplied or other statistics."""
     twin = object.__new__(Twin)
     twin.builder, twin.values, twin.state = GraphBuilder("Twin"), {}, {}
     twin.row = twin.put(twin.builder.input("x", x.shape, "float32"), x)
     state = {name: value.detach().numpy() for name, value in net.state_dict().items()}
     state["fc.weight"], state["bn.gamma"] = state["fc.weight"] * weight, state["bn.weight"] * gamma
     state["bn.beta"] = state["bn.bias"]
+    statistics = statistics or {name: state[f"bn.running_{name}"] for name in ("mean", "var")}
     for name in ("fc.weight", "fc.bias", "bn.gamma", "bn.beta", "out.weight", "out.bias"):
         twin.put_param(name, state[name])
     twin.linear("fc", state)
     x, scope = twin.row, Scope("bn", "BatchNormalization")
     values = twin.values
     var, mean = (
-        twin.put(twin.builder.buffer(f"bn.{name}", (4,), "float32", [scope]), state[f"bn.running_{name}"])
-        for name in ("var", "mean")
+        twin.put(twin.builder.buffer(f"bn.{name}", (4,), "float32", [scope]), statistics[short])
+        for name, short in (("moving_variance", "var"), ("moving_mean", "mean"))
     )
     safe = twin.op("add", scope, values[var] + 1e-5, var, setting="y=9.999999747378752e-06")
     scale = twin.op("rsqrt", scope, 1 / np.sqrt(values[safe]), safe)
@@ -253,6 +256,82 @@ def test_parameters_are_known_by_the_names_of_the_other_framework(normed):
     assert "also originate at batch_norm_1_2" in str(table)
     table = compare(intus.trace(net, x), keras_twin(net, x.numpy(), gamma=1.1))
     assert "bn.weight of a and bn.gamma of b differ by 0.091 of their norm" in str(table)
+
+
+def state_of(net, mean="mean", var="var"):
+    """Return the statistics of the batch norm of a network, or others in their place."""
+    new = {"zeros": np.zeros(4, np.float32), "ones": np.ones(4, np.float32)}
+    known = {name: getattr(net.bn, f"running_{name}").numpy() for name in ("mean", "var")}
+    return {"mean": (new | known)[mean], "var": (new | known)[var]}
+
+
+@pytest.mark.parametrize(
+    ("mean", "var", "apart"),
+    [
+        ("zeros", "ones", {"mean", "var"}),  # forgotten
+        ("zeros", "var", {"mean"}),
+        ("mean", "ones", {"var"}),
+        ("var", "mean", {"mean", "var"}),
+    ],
+)
+def test_statistics_are_compared_with_those_of_their_role(normed, mean, var, apart):
+    net, x = normed
+    net.bn.running_mean.abs_()
+    if var == "ones":
+        net.bn.running_mean.fill_(1)  # so that the mean has the values of a new variance
+    twin = keras_twin(net, x.numpy(), statistics=state_of(net, mean, var))
+    own = intus.trace(net, x)
+    for a, b in ((own, twin), (twin, own)):
+        table = compare(a, b)
+        said = " ".join(table.attrs["first"]["why"])
+        assert not table.agree
+        assert table.attrs["first"]["module"] == "bn"
+        pairs = re.findall(r"bn\.\w+_(mean|var)\w* of a and bn\.\w+_(mean|var)\w* of b differ by", said)
+        assert pairs, said
+        assert all(one == other and one in apart for one, other in pairs), said
+
+
+class Turned(nn.Module):
+    """A tensor times the cosines of positions and frequencies, as rotary embeddings have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("inv_freq", 1 / 1e4 ** (torch.arange(0, 8, 2) / 8))
+
+    def forward(self, x):
+        positions = torch.arange(8) + 0
+        return x * (positions[:, None] * self.inv_freq).cos()
+
+
+def turned_twin(x, base, scale=1.0):
+    """Return the trace of the steps that JAX takes, which add to the numbers of the frequencies."""
+    twin, scope = object.__new__(Twin), Scope("", "Turned")
+    twin.builder, twin.values, twin.state = GraphBuilder("Twin"), {}, {}
+    row = twin.put(twin.builder.input("x", x.shape, "float32"), x)
+    numbers = twin.op("iota", scope, np.arange(4))
+    even = twin.op("mul", scope, 2 * twin.values[numbers], numbers, setting="2")
+    begun = twin.op("add", scope, twin.values[even], even, setting="0")
+    powers = twin.op("pow", scope, base ** (-twin.values[begun] / 8), begun)
+    positions = twin.op("iota", scope, np.arange(8))
+    angles = twin.op("outer", scope, np.outer(np.arange(8), twin.values[powers]), positions, powers)
+    cosines = twin.op("cos", scope, np.cos(twin.values[angles]), angles)
+    product = twin.op("mul", scope, x * twin.values[cosines] * scale, row, cosines)
+    twin.put(twin.builder.output("y", product), twin.values[product])
+    return twin.trace()
+
+
+def test_steps_of_other_sizes_do_not_correspond_by_their_place():
+    torch.manual_seed(0)
+    x = torch.randn(8, 4)
+    own = intus.trace(Turned(), x)
+    table = compare(own, turned_twin(x.numpy(), 1e4))
+    assert table.attrs["outputs_agree"], str(table)
+    assert set(table.verdict) <= {"equal", "close", "only in a", "only in b"}, str(table)
+    for one, other in ((own, turned_twin(x.numpy(), 1e5)), (turned_twin(x.numpy(), 1e5), own)):
+        table = compare(one, other)
+        first = table.attrs["first"]
+        assert not {first["a"], first["b"]} & {"add_1_2", "add_1_3"}, str(table)
+        assert "its shape is" not in str(table)
 
 
 class Whole(nn.Module):

@@ -19,7 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..graph import INPUT, OP, OUTPUT, Graph
+from ..graph import BUFFER, INPUT, OP, OUTPUT, Graph
+from ..vocabularies.roles import role_of
 
 _EQUAL = 1e-6  # relative difference below which two sums count as equal
 _FOLDED = 2.0**-22  # the same of a value that one side computes and the other holds
@@ -46,6 +47,7 @@ class _Traits:
         param_shapes: The shapes of these parameters, regardless of the order of their axes.
         size: The number of elements.
         sums: See ``align``; NaN where the value was not saved.
+        role: The role of a buffer in its layer, as its name tells.
         apart: See ``align``.
     """
 
@@ -61,6 +63,7 @@ class _Traits:
     param_shapes: np.ndarray
     size: np.ndarray
     sums: np.ndarray
+    role: np.ndarray
     apart: np.ndarray
 
 
@@ -114,6 +117,7 @@ def align(
         for i, j in _between(traits_a, traits_b, near):
             partner[i] = j
         _by_calls(a, b, traits_a, traits_b, partner, near)
+        _by_results(traits_a, traits_b, partner, near)
         _by_structure(a, b, traits_a, traits_b, partner)
         _by_values(traits_a, traits_b, partner)
     return in_order(partner.tolist(), len(b.ops))
@@ -181,6 +185,12 @@ def _traits(
         ),
         size=np.array([int(np.prod(shape)) for shape in shapes], dtype=np.int64),
         sums=sums,
+        role=column(
+            [
+                ("role", role) if kind == BUFFER and (role := role_of(graph.state_address(row))) else ""
+                for row, kind in enumerate(ops.kind.tolist())
+            ]
+        ),
         apart=np.full(len(ops), -1) if apart is None else apart,
     )
 
@@ -339,7 +349,8 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
         allowed = kind
     else:
         ends = (b.kind[part] == INPUT) | (b.kind[part] == OUTPUT)
-        allowed = (kind & (type_ | returned | (same("param_shapes") & size)) | ((close > 0) & shape)) & ~ends
+        is_alike = type_ | returned | (same("param_shapes") & size) | (same("role") & shape)
+        allowed = ((kind & is_alike) | ((close > 0) & shape)) & ~ends
     # Of several equal tensors in a row, that which a module returns corresponds to the same.
     both_returned = (b.inner[part] >= 0) & (a.inner[i] >= 0)
     weight = (
@@ -349,8 +360,10 @@ def _weights(a: _Traits, i: int, b: _Traits, part: slice, near: float) -> np.nda
 
 
 def _are_apart(a: _Traits, i: int, b: _Traits, part: slice | int | np.ndarray) -> np.ndarray:
-    """Return whether row ``i`` and each of these rows have nothing in common; see ``align``."""
-    apart: np.ndarray = (a.apart[i] >= 0) & (b.apart[part] >= 0) & (b.apart[part] != a.apart[i])
+    """Return whether row ``i`` and each of these rows have nothing in common: roles, or as ``align`` says."""
+    apart: np.ndarray = np.zeros(np.shape(b.apart[part]), dtype=bool)
+    for own, others in ((a.role[i], b.role[part]), (a.apart[i], b.apart[part])):
+        apart |= (own >= 0) & (others >= 0) & (others != own)
     return apart
 
 
@@ -456,6 +469,40 @@ def _nearest(graph: Graph, row: int, paired: Callable[[int], bool]) -> list[int]
         else:
             waiting += graph.parents(parent)
     return found
+
+
+def _by_results(a: _Traits, b: _Traits, partner: np.ndarray, near: float) -> None:
+    """Pair results of a module whose values are near, if their partners are others.
+
+    A file may lack one of several results, such as a state that nothing uses, or make them in another order,
+    which the heaviest common subsequence keeps.
+    """
+    results: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
+    for by_call, traits in zip(results, (a, b), strict=True):
+        for row in np.flatnonzero(traits.inner >= 0).tolist():
+            by_call.setdefault(int(traits.inner[row]), []).append(row)
+    of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
+
+    def are_near(i: int, j: int) -> bool:
+        is_near = i >= 0 <= j and a.sums[i, 0] != 0 and _fit(a, i, b, j) and _agree(a, i, b, j, near)
+        return bool(is_near and not _are_apart(a, i, b, j))
+
+    for call, own in results[0].items():
+        others = results[1].get(call, [])
+        if max(len(own), len(others)) == 1:
+            continue
+        alike = {i: [j for j in others if are_near(i, j)] for i in own}
+        counts = Counter(j for found in alike.values() for j in found)
+        for i, found in alike.items():
+            if len(found) != 1 or counts[found[0]] != 1:
+                continue
+            now, holder = int(partner[i]), of_b.get(found[0], -1)
+            if holder == i or are_near(i, now) or are_near(holder, found[0]):
+                continue
+            of_b.pop(now, None)
+            if holder >= 0:
+                partner[holder] = -1
+            partner[i], of_b[found[0]] = found[0], i
 
 
 def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray) -> None:

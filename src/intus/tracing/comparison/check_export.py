@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -260,6 +261,18 @@ def _outputs(table: Comparison) -> tuple[list[str], list[str]]:
     return faults, notes
 
 
+def _check_order(model: object, path: object) -> None:
+    """Raise an error if the file is not the second argument."""
+    is_path = [isinstance(one, str | os.PathLike) for one in (model, path)]
+    if is_path == [False, True]:
+        return
+    given = f"{model!r} is given as the model" if is_path[0] else f"the path is of type {type(path).__name__}"
+    raise InputError(
+        f"check_export takes the model first and the path of its file second, and {given}. "
+        'Write check_export(model, "net.onnx", inputs).'
+    )
+
+
 @front_door
 def check_export(
     model: Callable[..., Any],
@@ -305,6 +318,7 @@ def check_export(
         >>> check_export(net, "net.onnx", x)  # doctest: +SKIP
         net.onnx computes what Sequential does: nothing differs that rounding does not explain.
     """
+    _check_order(model, path)
     require("pandas", extra="inspect", why="to compare the model with its export")
     file = Path(path)
     called = None

@@ -11,13 +11,13 @@ from ...core.analysis.alignment import same_modules
 from ...core.graph import BUFFER, OP, Graph
 from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
+from ...core.vocabularies.roles import role_of
 from ..results.op import Op
 from .judging.sides import returned
-from .parameters.exchanged import exchanged
-from .parameters.parameters import COMBINED, UsedParameters
+from .parameters.exchanged import exchanged, values_of_others
+from .parameters.parameters import COMBINED, UsedParameters, different_state
 from .reasons import drawn, reasons
 from .values.axes import different_axes
-from .values.differences import difference
 from .values.elements import plain
 from .values.settings import different_constants, different_settings, whole_numbers
 from .values.windows import different_windows
@@ -102,8 +102,13 @@ class _Divergence:
 
     def _exchanged(self, pair: Pair) -> list[str]:
         """Return which values of another layer, or under another name, make a pair differ."""
-        is_op = pair.has_both and self.a.graph.ops.kind[pair.a] == OP == self.b.graph.ops.kind[pair.b]
-        return exchanged(self.a, pair.a, self.b, pair.b) if is_op else []
+        if not pair.has_both:
+            return []
+        kinds = self.a.graph.ops.kind[pair.a], self.b.graph.ops.kind[pair.b]
+        if kinds == (BUFFER, BUFFER):
+            state = self.a.graph.state_address(pair.a), self.b.graph.state_address(pair.b)
+            return values_of_others(self.a, self.b, [state])
+        return exchanged(self.a, pair.a, self.b, pair.b) if kinds == (OP, OP) else []
 
     def place(self, origin: Origin) -> str | None:
         """Return the address of the module in which a difference originates; None if it is outside of all.
@@ -211,17 +216,17 @@ class _Divergence:
         return different_constants(self.a.graph, rows[0], self.b.graph, rows[1])
 
     def _buffers(self, found: list[Pair]) -> list[str]:
-        """Return how the buffers without a partner differ, if a region has one on each side."""
+        """Return how the buffers without a partner differ, if a region has one on each side.
+
+        Zeros may be the state that something begins with, unless the name tells what they are.
+        """
         rows = [pair.a for pair in found if pair.a >= 0 and self.a.graph.ops.kind[pair.a] == BUFFER]
         others = [pair.b for pair in found if pair.b >= 0 and self.b.graph.ops.kind[pair.b] == BUFFER]
         if len(rows) != 1 or len(others) != 1:
             return []
-        x, y = plain(self.a.values.get(rows[0])), plain(self.b.values.get(others[0]))
-        if x is None or y is None or x.array.shape != y.array.shape or not x.array.any():
-            return []
-        apart = difference(x, y).relative
-        one, other = self.a.graph.state_address(rows[0]), self.b.graph.state_address(others[0])
-        return [f"{one} of a and {other} of b differ by {apart:.2g} of their norm"] if apart else []
+        x = plain(self.a.values.get(rows[0]))
+        is_known = bool(role_of(self.a.graph.state_address(rows[0]))) or (x is not None and x.array.any())
+        return different_state(self.a, rows[0], self.b, others[0]) if is_known else []
 
     def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
         """Return how the state and constants of operations that correspond as a whole differ."""

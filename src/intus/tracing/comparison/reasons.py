@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...core.graph import BUFFER, CONSTANT, INPUT, PARAMETER
-from .parameters.parameters import UsedParameters
+from .parameters.parameters import UsedParameters, different_state
 from .values.differences import difference
 from .values.elements import plain
 from .values.settings import (
@@ -58,6 +58,8 @@ def reasons(a: Trace, row: int, b: Trace, other: int) -> list[str]:
     if changed:
         return changed
     kind = int(a.graph.ops.kind[row])
+    if kind in (BUFFER, PARAMETER):
+        return different_state(a, row, b, other) or [_OUTSIDE[kind]]
     if kind in _OUTSIDE:
         return [_OUTSIDE[kind]]
     call_a, call_b = _call(a, row), _call(b, other)

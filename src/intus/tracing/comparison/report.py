@@ -11,7 +11,7 @@ from ...core.analysis.walks import ancestors
 from ...core.graph import BUFFER, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
-from .judging.pairs import AGREE
+from .judging.pairs import AGREE, DIFFERS, SHAPE
 from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
 from .output_order import misplaced_outputs
 from .unseen.hidden import hidden_steps
@@ -153,13 +153,13 @@ class Report:
         return bool(outputs) and agree and not self.misplaced
 
     def _agreement(self) -> str:
-        differing = [n for n, pair in enumerate(self.pairs) if not pair.is_explained and n not in self.idle]
+        apart = [n for n, pair in enumerate(self.pairs) if pair.verdict in (DIFFERS, SHAPE)]
+        differing = [n for n in apart if n not in self.idle]
         if differing:
             which = " that both have" if self.misplaced else ""
-            return (
-                f"The outputs{which} agree, although {len(differing)} intermediate tensors differ, from "
-                f"{self._op(differing[0]).label} on."
-            )
+            count = len(differing)
+            differ = f"{count} intermediate tensors differ" if count > 1 else "1 intermediate tensor differs"
+            return f"The outputs{which} agree, although {differ}, from {self._op(differing[0]).label} on."
         if not any(pair.difference for pair in self.pairs):
             return "No two values could be compared."
         why = "rounding and random numbers explain" if self.drawn else "rounding explains"
@@ -189,7 +189,7 @@ class Report:
         if op.kind == "input":
             lines.append("  To find where two models diverge, trace both on the same input.")
         if len(self.origins) > 1:
-            others = [self._op(origin.pair).label for origin in self.origins[1 : _NAMED + 1]]
+            others = [self._state(origin.pair) for origin in self.origins[1 : _NAMED + 1]]
             more = len(self.origins) - 1 - len(others)
             also = f"{', '.join(others)}{f' and {more} more' if more else ''}"
             lines.append(f"  Differences also originate at {also}.")

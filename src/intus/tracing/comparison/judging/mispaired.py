@@ -35,6 +35,7 @@ def mispaired(pairs: Pairs) -> set[int]:
         if _is_laid_out_for_a_layer(pairs, pair)
         or _is_laid_out_otherwise(pairs, pair)
         or _is_in_another_module(pairs, pair)
+        or _is_paired_by_place(pairs, pair)
         or _is_beside_a_dropout(pairs, pair)
         or (_is_mispaired(pairs, pair) and (not agree or _corresponds_to_another(pairs, pair)))
     }
@@ -71,6 +72,23 @@ def _is_in_another_module(pairs: Pairs, pair: Pair) -> bool:
     around, others = (_calls_around(side, row) for side, row in pairs.sides(pair))
     is_apart = any((module.a in around) != (module.b in others) for module in pairs.modules)
     return is_apart and not _are_given_the_same(pairs, pair)
+
+
+def _is_paired_by_place(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two steps of two frameworks have other numbers of elements and no operand in common.
+
+    Both are an addition in one module, say. Frameworks take other steps there, so that this tells nothing:
+    one makes the positions of rotary embeddings, and the other their frequencies.
+    """
+    if pair.verdict != SHAPE or not pair.has_both:
+        return False
+    frameworks = {side.graph.facts.get("framework") for side, _ in pairs.sides(pair)}
+    is_inside = all(side.is_op(row) and row not in side.graph.row_exits for side, row in pairs.sides(pair))
+    x, y = (side.value(row) for side, row in pairs.sides(pair))
+    if len(frameworks) == 1 or not is_inside or x is None or y is None or x.array.size == y.array.size:
+        return False
+    given = {pairs.number_of_a[row] for row in pairs.a.graph.parents(pair.a)}
+    return given.isdisjoint(pairs.number_of_b[row] for row in pairs.b.graph.parents(pair.b))
 
 
 def _calls_around(side: Side, row: int) -> set[int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....core.graph import BUFFER
 from ..judging.layouts import laid_out
 from ..judging.sides import Side
 from ..values.differences import SAME, difference, rounding
@@ -35,12 +36,12 @@ def exchanged(a: Trace, row: int, b: Trace, other: int) -> list[str]:
 
 
 def values_of_others(a: Trace, b: Trace, pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """Return which parameters have the values of another of the other pass, as sentences.
+    """Return which parameters or buffers have the values of another of the other pass, as sentences.
 
     Args:
         a: The first trace.
         b: The second trace.
-        pairs: The addresses of parameters that correspond.
+        pairs: The addresses of parameters or buffers that correspond.
     """
     values = [(one, two, value_of(a, one), value_of(b, two)) for one, two in pairs]
     known = [(one, two, x, y) for one, two, x, y in values if x is not None and y is not None]
@@ -65,14 +66,20 @@ def _are_one(x: Elements, y: Elements) -> bool:
 
 
 def _has(trace: Trace, own: str, value: Elements) -> list[str]:
-    """Return the address of the only other parameter of a pass with some values, as a list; empty if none.
+    """Return the address of the only other parameter or buffer with some values, as a list; empty if none.
 
-    Numbers that are all one are those of a layer that was not trained, which tell nothing.
+    A parameter has those of a parameter, and a buffer those of a buffer. Numbers that are all one are those
+    of a layer that was not trained, which tell nothing.
     """
     size = value.array.size
     if not size or bool((value.array == value.array.flat[0]).all()):
         return []
-    others = (p.address for p in trace.graph.params if p.address != own and int(np.prod(p.shape)) == size)
+    graph = trace.graph
+    metas = ((row, graph.metas[int(graph.ops.meta[row])]) for row in graph.rows_of(BUFFER))
+    shapes = {graph.state_address(row): meta.shape for row, meta in metas}
+    if own not in shapes:
+        shapes = {param.address: param.shape for param in graph.params}
+    others = (one for one, shape in shapes.items() if one != own and int(np.prod(shape)) == size)
     known = ((address, value_of(trace, address)) for address in others)
     found = [address for address, one in known if one is not None and _are_one(one, value)]
     return found if len(found) == 1 else []

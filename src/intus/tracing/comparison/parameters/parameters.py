@@ -11,6 +11,7 @@ import numpy as np
 from ....core.graph import BUFFER, CONSTANT, Param
 from ....core.vocabularies import common_type
 from ....core.vocabularies.families import CONVOLUTIONS
+from ....core.vocabularies.roles import role_of
 from ....viewing.repr_text import listed
 from ..values.differences import Difference, difference, rounding
 from ..values.elements import Elements, plain, value_of
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ...results.trace import Trace
     from ..pairing.modules import ModulePair
 
-#: The names of PyTorch for those of Keras and Flax.
-_NAMES = {"kernel": "weight", "gamma": "weight", "scale": "weight", "beta": "bias"}
 #: Operations that add a parameter.
 _SUMS = frozenset({"add", "sub", "subtract", "add_to_channels"})
 #: The beginning of the sentence on parameters that cannot be compared one by one.
@@ -32,8 +31,8 @@ COMBINED = "other parameters are combined there"
 class UsedParameters:
     """The parameters of operations of two passes that compute the same.
 
-    They correspond if they have the same address, or else if no others have the same name in their modules or
-    the same lengths.
+    They correspond if they have the same address, or else if no others have the same role or name in their
+    modules or, if their names tell no two roles, the same lengths.
 
     Attributes:
         both: The addresses of those that correspond.
@@ -397,6 +396,28 @@ def changed_buffers(a: Trace, b: Trace, pairs: Iterable[tuple[int, int]]) -> dic
     return found
 
 
+def different_state(a: Trace, row: int, b: Trace, other: int) -> list[str]:
+    """Return how two buffers or parameters that are tensors of a pass differ, as a sentence.
+
+    Empty if they do not, are not known, are of two shapes, or of two roles, so that they do not correspond.
+
+    Args:
+        a: The first trace.
+        row: The row of the buffer or parameter.
+        b: The second trace.
+        other: That of the other.
+    """
+    address, name = a.graph.state_address(row), b.graph.state_address(other)
+    x, y = plain(a.values.get(row)), plain(b.values.get(other))
+    apart = None if x is None or y is None or _are_of_two_roles(address, name) else nearest(x, y)
+    return [f"{_both(address, name)} {apart_in_words(apart)}"] if apart and apart.fraction_different else []
+
+
+def _are_of_two_roles(address: str, other: str) -> bool:
+    roles = {role_of(address), role_of(other)} - {""}
+    return len(roles) == 2
+
+
 def apart_in_words(apart: Difference) -> str:
     """Return words for the difference of two parameters, after their names."""
     if apart.nan != apart.other_nan:
@@ -413,7 +434,9 @@ def _partners(
         counts = Counter(map(key, left_a)), Counter(map(key, left_b))
         single = {name for name, number in counts[0].items() if number == 1 == counts[1][name]}
         others = {key(param): param.address for param in left_b if key(param) in single}
-        found += [(param.address, others[key(param)]) for param in left_a if key(param) in single]
+        own = {key(param): param.address for param in left_a if key(param) in single}
+        single = {name for name in single if not _are_of_two_roles(own[name], others[name])}
+        found += [(own[name], others[name]) for name in own if name in single]
         left_a, left_b = ([p for p in left if key(p) not in single] for left in (left_a, left_b))
     return found, [param.address for param in left_a], [param.address for param in left_b]
 
@@ -433,8 +456,7 @@ def _name(param: Param) -> Hashable:
 
 
 def _own_name(address: str) -> str:
-    name = address.rpartition(".")[2]
-    return _NAMES.get(name, name)
+    return role_of(address) or address.rpartition(".")[2]
 
 
 def _lengths(param: Param) -> Hashable:
