@@ -118,9 +118,15 @@ def reasons(a, b):
     return first and first["why"]
 
 
-@pytest.mark.long
+#: All functions, of which a few are compared in each run, and the others in the long sweeps.
+_SWEPT = [
+    pytest.param(name, marks=pytest.mark.slow if number % 20 else pytest.mark.long)
+    for number, name in enumerate(sorted(_OPERATORS))
+]
+
+
 @pytest.mark.filterwarnings("ignore")  # of samples of deprecated functions
-@pytest.mark.parametrize("name", sorted(_OPERATORS))
+@pytest.mark.parametrize("name", _SWEPT)
 def test_reason_does_not_depend_on_how_a_call_is_written(name):
     op = _OPERATORS[name]
     for sample in samples(op):
@@ -135,9 +141,8 @@ def test_reason_does_not_depend_on_how_a_call_is_written(name):
                 assert not any("argument " in one or "is _" in one for one in found or ())
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted(_OPERATORS))
+@pytest.mark.parametrize("name", _SWEPT)
 def test_settings_of_a_right_file_are_those_of_the_model(name, tmp_path):
     op = _OPERATORS[name]
     for sample in samples(op):

@@ -117,7 +117,6 @@ def align(
         for i, j in _between(traits_a, traits_b, near):
             partner[i] = j
         _by_calls(a, b, traits_a, traits_b, partner, near)
-        _by_results(traits_a, traits_b, partner, near)
         _by_structure(a, b, traits_a, traits_b, partner)
         _by_values(traits_a, traits_b, partner)
     return in_order(partner.tolist(), len(b.ops))
@@ -469,40 +468,6 @@ def _nearest(graph: Graph, row: int, paired: Callable[[int], bool]) -> list[int]
         else:
             waiting += graph.parents(parent)
     return found
-
-
-def _by_results(a: _Traits, b: _Traits, partner: np.ndarray, near: float) -> None:
-    """Pair results of a module whose values are near, if their partners are others.
-
-    A file may lack one of several results, such as a state that nothing uses, or make them in another order,
-    which the heaviest common subsequence keeps.
-    """
-    results: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-    for by_call, traits in zip(results, (a, b), strict=True):
-        for row in np.flatnonzero(traits.inner >= 0).tolist():
-            by_call.setdefault(int(traits.inner[row]), []).append(row)
-    of_b = {int(j): i for i, j in enumerate(partner) if j >= 0}
-
-    def are_near(i: int, j: int) -> bool:
-        is_near = i >= 0 <= j and a.sums[i, 0] != 0 and _fit(a, i, b, j) and _agree(a, i, b, j, near)
-        return bool(is_near and not _are_apart(a, i, b, j))
-
-    for call, own in results[0].items():
-        others = results[1].get(call, [])
-        if max(len(own), len(others)) == 1:
-            continue
-        alike = {i: [j for j in others if are_near(i, j)] for i in own}
-        counts = Counter(j for found in alike.values() for j in found)
-        for i, found in alike.items():
-            if len(found) != 1 or counts[found[0]] != 1:
-                continue
-            now, holder = int(partner[i]), of_b.get(found[0], -1)
-            if holder == i or are_near(i, now) or are_near(holder, found[0]):
-                continue
-            of_b.pop(now, None)
-            if holder >= 0:
-                partner[holder] = -1
-            partner[i], of_b[found[0]] = found[0], i
 
 
 def _by_structure(a: Graph, b: Graph, traits_a: _Traits, traits_b: _Traits, partner: np.ndarray) -> None:

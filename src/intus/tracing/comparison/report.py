@@ -75,13 +75,15 @@ class Report:
         hidden = [sentence for row, some in constants.items() if row in same for sentence in some]
         stated = [f"{sentence}, which rounding hides on these inputs" for sentence in hidden]
         stated += different_constants_stated(a, b, agreeing, names)
+        unseen = not_shown_to_agree(a, b, agreeing, unseen_operations(a, b, rows))
         others = OnOthers([], []) if first is not None else on_other_numbers(a, b, agreeing)
+        named = {(one.side, one.row) for one in unseen}
+        apart = [one for one in others.apart if named.isdisjoint((("a", one.a), ("b", one.b)))]
         if first is None:
             both = Both(a, b, agreeing)
             stated += hidden_steps(both, names)
             stated += parameters_of_one_side(both, names)
-            stated += other_numbers(others.apart, a.graph, b.graph, names)
-        unseen = not_shown_to_agree(a, b, agreeing, unseen_operations(a, b, rows))
+            stated += other_numbers(apart, a.graph, b.graph, names)
         lost = list(lost_in_rounding(a.graph, b.graph, pairs, self.idle, self.drawn))
         by_depth = list(judged_by_depth(a.graph, pairs, self.idle))
         said = [] if self.origins else [f"{one}." for one in sentences(unseen, a.graph, b.graph, names)]
@@ -94,7 +96,7 @@ class Report:
             "misplaced": misplaced,
             "not_run": not_run,
             "constants": constants,
-            "apart": others.apart,
+            "apart": apart,
             "untried": others.untried,
             "unseen": unseen,
             "drawn": self.drawn,

@@ -37,9 +37,10 @@ _DECIDING = frozenset({"if", "loop", "scan", "cond", "while_loop"})
 _MOST_WITHOUT = 4
 #: How many times as large as those of the pass other numbers are.
 _FACTOR = 20.0
-#: The relative difference behind which rounding is no explanation: larger than ``SAME``, because operations
-#: may amplify rounding on numbers that they are never given in a pass.
-_APART = 10 * SAME
+#: The relative differences up to which, and behind which, rounding explains all or nothing of what operations
+#: return that are given the same. Between them, it explains so many times what a change of the last digit of
+#: what they are given makes: they may amplify rounding on numbers that they are never given in a pass.
+_LEAST_APART, _APART, _AMPLIFIED = 2e-5, 10 * SAME, 100
 _SEED = 0
 #: The largest number of operations of each side that are run at once.
 _MOST = 1000
@@ -398,7 +399,21 @@ class _Probe:
         if found is None:
             return None
         half = self._is_half(region)
-        return found.relative > (SAME_HALF if half else _APART) or (found.lopsided and not half)
+        if half or found.lopsided or not _LEAST_APART < found.relative <= _APART:
+            return found.relative > (SAME_HALF if half else _LEAST_APART) or (found.lopsided and not half)
+        return found.relative > _AMPLIFIED * self._by_rounding(region, given)
+
+    def _by_rounding(self, region: Region, given: Mapping[int, np.ndarray]) -> float:
+        """Return how much of a result changes with the last digit of what a region is given."""
+        random = np.random.default_rng(_SEED)
+        rounded = {
+            row: (x * (1 + random.choice((-1.0, 1.0), x.shape) * np.finfo(x.dtype).eps)).astype(x.dtype)
+            if x.dtype.kind == "f"
+            else x
+            for row, x in given.items()
+        }
+        x, y = self._one(region.rows, given), self._one(region.rows, rounded)
+        return math.inf if x is None or y is None else difference(x, y).relative
 
     def _is_half(self, region: Region) -> bool:
         """Return whether a region ends in a precision below float32."""
@@ -432,6 +447,11 @@ def _larger(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return random.normal(size=array.shape) * (_FACTOR * max(_size(array), 1.0))
 
 
+def _near_one(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return an array of random numbers of about 1, near which functions bend."""
+    return random.normal(size=array.shape)
+
+
 def _smaller(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return an array of smaller random numbers."""
     return random.normal(size=array.shape) * (min(_size(array), 1.0) / _FACTOR**2)
@@ -443,7 +463,12 @@ def _size(array: np.ndarray) -> float:
     return math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
 
 
-_OTHERS = {"negative or shuffled numbers": _shuffled, "larger numbers": _larger, "smaller numbers": _smaller}
+_OTHERS = {
+    "negative or shuffled numbers": _shuffled,
+    "larger numbers": _larger,
+    "smaller numbers": _smaller,
+    "numbers near 1": _near_one,
+}
 
 
 def _among(array: np.ndarray, numbers: Sequence[float]) -> np.ndarray:
