@@ -303,7 +303,7 @@ def _is_flat(part: Any) -> bool:
 
 
 def _any_label(labels: list[Any]) -> bool:
-    return any(_any_label(part) if isinstance(part, list) else part is not None for part in labels)
+    return any(label is not None for label in _flat(labels))
 
 
 def _brackets(position: tuple[int, ...]) -> str:

@@ -985,11 +985,10 @@ def _remedy(url: sa.URL, why: str) -> str:
     """Return what the user can do if a database does not open."""
     if url.get_backend_name() == "postgresql":
         return "Check that the PostgreSQL server is running, and that it has this database and user."
-    if Path(str(url.database)).is_dir():
-        return (
-            f"It is a folder: give the path of a file in it, such as {Path(str(url.database)) / 'intus.db'}."
-        )
-    if ("disk I/O error" in why or "full" in why) and (full := want_of_room(Path(str(url.database)).parent)):
+    path = Path(str(url.database))
+    if path.is_dir():
+        return f"It is a folder: give the path of a file in it, such as {path / 'intus.db'}."
+    if ("disk I/O error" in why or "full" in why) and (full := want_of_room(path.parent)):
         return f"Its disk has no room: {full}. Make room and try again. Nothing was lost."
     if "disk I/O error" in why or "error code=" in why:  # of a page that could not be read
         return (

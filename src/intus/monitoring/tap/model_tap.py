@@ -152,8 +152,7 @@ class ModelTap:
         )
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
-        self._is_deciding = False  # whether a pass is tagged that came before
-        self._writes: int | None = None  # to the parameters before that pass
+        self._deciding: UndecidedPass | None = None  # which came before, and is tagged now
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
         self._undecided = UndecidedPasses(sender.capacity * _SHARE_UNDECIDED, self._say_unproven)
@@ -648,7 +647,7 @@ class ModelTap:
         self._skips.last_recorded = epoch
         self._ids.count(mode, named=items is not None)
         ordered = items is not None or self._order.is_known(mode)
-        statistics = None if self._is_deciding else self.statistics
+        statistics = None if self._deciding else self.statistics
         labels = None if statistics is None else self._labels.of_pass(statistics, period, items)
         facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
         trains = mode == _TRAINING or self._takes_gradients()
@@ -662,7 +661,7 @@ class ModelTap:
             trains = model is None or self._backend.mode(model) == _TRAINING
         data, turn = self.source.data_of(inputs), 0
         if not trains:
-            writes = self._turns.writes(model) if self._writes is None else self._writes
+            writes = self._deciding.writes if self._deciding else self._turns.writes(model)
             turn = self._turns.number(writes, 0 if self._takes_gradients() else self.source.stepped)
         is_part = trains and self.source.is_part(epoch)
         return PassFacts(*data, turn, is_part, self.source.has_copies)
@@ -686,7 +685,7 @@ class ModelTap:
 
     def _takes_gradients(self) -> bool:
         """Return whether gradients can follow the pass in progress, as far as the framework tells."""
-        return self._is_deciding or (self._has_gradients is not None and self._has_gradients())
+        return self._deciding is not None or (self._has_gradients is not None and self._has_gradients())
 
     # -- passes in evaluation mode, which may train the model -------------------------------------------
 
@@ -734,14 +733,14 @@ class ModelTap:
     def _decide(self, decided: Iterable[tuple[UndecidedPass, bool]]) -> None:
         """Tag and send passes of which it is known now whether they train the model."""
         for one, trains in decided:
-            self._is_deciding, self._writes = True, one.writes
+            self._deciding = one
             try:
                 with self.source.judged(trains=trains):
                     self._send_decided(one, trains=trains)
             except Exception as error:
                 self.on_error(error)
             finally:
-                self._is_deciding, self._writes = False, None
+                self._deciding = None
 
     def _decide_all(self) -> None:
         """Tag and send all passes that wait, since no step is expected of them any more."""

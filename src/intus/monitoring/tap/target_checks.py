@@ -62,10 +62,13 @@ class TargetChecks:
 
     def check_items(self, items: np.ndarray, mode: str) -> None:
         """Warn of targets that have fewer labels than there are items in a pass of a mode."""
-        if not self._sender.targets or not items.size:
+        targets = list(self._sender.targets.values())
+        if not targets or not items.size:
             return
         last = int(items.max())
-        for one in in_use(list(self._sender.targets.values()), self._name, self._run):
+        if all(last < len(one.labels) for one in targets):  # this is asked in each pass
+            return
+        for one in in_use(targets, self._name, self._run):
             if last >= len(one.labels):
                 named = repr(one.name).replace("%", "%%")
                 self._troubles.warn_once(_FEW_LABELS.format(named, len(one.labels)), self._name, last, mode)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..base import NAN, ScoreColumns, ScoreResult, score
-from ..statistics.jackknife import Jackknife, jackknife
+from ..statistics.jackknife import jackknife
 from ..statistics.permutation import midranks, rank_difference
 from ..statistics.ranks import areas, informations
 from ..statistics.statistics import Statistics
@@ -45,7 +45,6 @@ def auroc(statistics: Statistics) -> Iterable[ScoreResult]:
     values = np.where(statistics.pairs.binary, values, NAN)
     value, *without = areas(x, values, places.group)
     bounds = jackknife(value, np.reshape(without, (-1, *value.shape)), _HALF)
-    bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), bounds.p)
     elsewhere = np.where(statistics.pairs.binary, moved(statistics), NAN)
     base = _HALF + best(areas(x, elsewhere)[0] - _HALF)
     rows = np.isfinite(drawn(statistics)[2]).sum(axis=0)

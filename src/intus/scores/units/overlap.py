@@ -237,7 +237,7 @@ def _with_notes(
             found[place] = jaccard([plane - one[number] for plane, one in zip(whole, counts, strict=True)])
         bounds = jackknife(value, found) if capped else _by_angle(value, found)
         p = _by_chance(counts, elsewhere) if len(filled) >= LEAST_GROUPS else value * NAN
-        bounds = Jackknife(np.clip(bounds.low, 0, 1), np.clip(bounds.high, 0, 1), p)
+        bounds = Jackknife(bounds.low, bounds.high, p)
     else:
         bounds = Jackknife(*[value * NAN] * 3)
     notes = _iou_notes(threshold, whole, capped=capped)
