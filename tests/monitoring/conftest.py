@@ -155,7 +155,12 @@ def senders_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
                 job.state = "dropped"
             sender._jobs.clear()
             thread = sender._thread
+            if thread is not None:
+                sender._jobs.append(None)  # in place of a request, ends the thread, which would wait for more
             sender._breaker.retry_now()
             sender._changed.notify_all()
         if thread is not None:
             thread.join(0.05)
+            sender._jobs.clear()
+            if not thread.is_alive():
+                sender._client.close()
