@@ -114,7 +114,7 @@ class FakeServer:
             return [json.loads(body) for where, body in self.got if where == path]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fake_server() -> type[FakeServer]:
     """Return the class: a module named ``conftest`` cannot be imported, since other folders have one too."""
     return FakeServer
