@@ -5,6 +5,7 @@ The tests of a framework other than torch run in its own environment alone; see 
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out the tests of frameworks of other environments."""
     apart = collection_path.parent.name == "frameworks" and collection_path.name in APART
     return True if apart and collection_path.name != FRAMEWORK else None
+
+
+def pytest_collection_finish() -> None:
+    """Take what is imported and collected, a million objects, out of the garbage collector's lists.
+
+    The probe searches them for iterators and optimizers in each epoch, and tests collect garbage.
+    """
+    if not FRAMEWORK:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ EPOCHS = 4
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     path = tmp_path_factory.mktemp("source") / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="mean,lda_f1") as server:
         yield server, path
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from page_server import PageServer, digits_graph, plausible
 from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
-from waiting import until
+from waiting import follow_requests, until
 
 from intus.core.graph import Graph
 
@@ -82,6 +82,7 @@ def new_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
         context.route("**/*", guard)
         contexts.append(context)
         page = context.new_page()
+        follow_requests(page)
         page.on("pageerror", lambda error: complaints.append(f"raised {error}"))
         return page
 
@@ -132,6 +133,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Page]]:
             server.__enter__()
             servers.append(server)
         page = context.new_page()
+        follow_requests(page)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: message.type == "error" and problems.append(message.text))
 

@@ -114,7 +114,7 @@ class FakeServer:
             return [json.loads(body) for where, body in self.got if where == path]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fake_server() -> type[FakeServer]:
     """Return the class: a module named ``conftest`` cannot be imported, since other folders have one too."""
     return FakeServer
@@ -155,7 +155,12 @@ def senders_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
                 job.state = "dropped"
             sender._jobs.clear()
             thread = sender._thread
+            if thread is not None:
+                sender._jobs.append(None)  # in place of a request, ends the thread, which would wait for more
             sender._breaker.retry_now()
             sender._changed.notify_all()
         if thread is not None:
             thread.join(0.05)
+            sender._jobs.clear()
+            if not thread.is_alive():
+                sender._client.close()

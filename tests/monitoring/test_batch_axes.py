@@ -250,7 +250,7 @@ def test_scores_are_those_of_scikit_learn_on_the_rows_of_items(tmp_path):
     labels = torch.arange(240) % 2
     words = torch.where(torch.rand(240, 12) < 0.5, labels[:, None], torch.randint(2, 20, (240, 12)))
     model, path = Spoken(), tmp_path / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="linear_f1") as server:
         register_targets(HOST, server.port, name="half", targets=labels.tolist())
         register_targets(HOST, server.port, name="word", targets=words.tolist())
         with probe(model, HOST, server.port, run="r", name="m", structure=False, block=True) as watch:
@@ -306,7 +306,7 @@ def test_calls_of_a_training_that_cannot_be_recorded_leave_a_probe_set_complete(
     """The calls of the training are not recorded beside a probe set, so that nothing is missing."""
     model, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), torch.randn(40, 3)
     path = tmp_path / "scores.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="norm") as server:
         held_out = (x, {"sign": (x[:, 0] > 0).long().tolist()})
         with probe(model, HOST, server.port, run="r", name="m", probe_set=held_out, block=True) as watch:
             for watch.epoch in (1, 2):

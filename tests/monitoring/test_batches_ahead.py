@@ -24,7 +24,7 @@ OTHERS = TensorDataset(ROWS.flip(0)[:90] + 1, LABELS[:90])
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """Return a function that probes a model."""
-    with Server(database=tmp_path_factory.mktemp("ahead") / "x.db", port=0) as server:
+    with Server(database=tmp_path_factory.mktemp("ahead") / "x.db", port=0, scores="mean") as server:
         yield partial(probe, host=server.host, port=server.port, block=True)
 
 

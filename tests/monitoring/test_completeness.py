@@ -19,7 +19,7 @@ SIGN = (ROWS[:, 0] > 0).long()
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("completeness") / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="mean,lda_f1") as server:
         yield server, path
 
 

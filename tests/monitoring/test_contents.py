@@ -104,7 +104,7 @@ def test_scores_of_copies_have_a_note_and_no_finding(tmp_path):
     noise = torch.randint(0, 2, (100,), generator=torch.Generator().manual_seed(2)).repeat(3)
     subjects = np.arange(100).tolist() * 3
     path = tmp_path / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="lda_f1") as server:
         register_targets(HOST, server.port, name="noise", targets=noise)
         register_targets(HOST, server.port, name="grouped", targets=noise, groups=subjects)
         train(server, TensorDataset(base.repeat(3, 1), noise), run="copies", epochs=3)
@@ -128,13 +128,13 @@ def test_scores_of_copies_have_a_note_after_a_restart_of_the_server_too(tmp_path
     """Before, only the server that was told of them knew it, and epochs that the next one scored had none."""
     base, path = torch.randn(40, 8, generator=torch.Generator().manual_seed(1)), tmp_path / "x.db"
     data = TensorDataset(base.repeat(3, 1), torch.arange(120) % 2)
-    servers = [Server(database=path, port=0)]
+    servers = [Server(database=path, port=0, scores="lda_f1")]
     port = servers[0].port
 
     def restart(data):
         assert flush(HOST, port)
         servers.pop().stop()
-        servers.append(Server(database=path, port=port))
+        servers.append(Server(database=path, port=port, scores="lda_f1"))
 
     try:
         register_targets(HOST, port, name="parity", targets=torch.arange(120) % 2)

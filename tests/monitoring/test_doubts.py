@@ -19,6 +19,8 @@ from intus.storage.database import Database
 
 HOST = "127.0.0.1"
 DOUBTED = "labels are perhaps of other rows"  # as docs/probing.md says
+#: One score without labels and one with them; the first test has all.
+FEW = "mean,lda_f1"
 ROWS = torch.randn(240, 6, generator=torch.Generator().manual_seed(0))
 LABELS = (ROWS[:, 0] > 0).long()
 
@@ -119,7 +121,7 @@ def test_scores_of_before_a_dataset_changed_its_order_are_in_doubt(tmp_path, is_
 
 def test_scores_of_an_earlier_training_are_not_in_doubt(tmp_path):
     """The doubt is of the present training alone, of which only the first epochs are stored anew."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores=FEW) as server:
         place = HOST, server.port
         register_targets(*place, name="digit", targets=LABELS)
         train_turned(place, layer(), turned_after=0, epochs=4)
@@ -178,7 +180,7 @@ def test_doubt_survives_kills_before_and_after_it_is_acknowledged(tmp_path, role
 def test_layer_whose_rows_move_later_has_its_scores_withdrawn(tmp_path, by_order):
     torch.manual_seed(0)
     model, path = Sorting(), tmp_path / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores=FEW) as server:
         place = HOST, server.port
         register_targets(*place, name="digit", targets=LABELS)
 
@@ -221,7 +223,7 @@ def test_layer_of_a_probe_set_is_in_doubt_since_the_last_test_of_its_order(tmp_p
     torch.manual_seed(0)
     model, path = Late(), tmp_path / "x.db"
     with (
-        Server(database=path, port=0) as server,
+        Server(database=path, port=0, scores=FEW) as server,
         probe(
             model, HOST, server.port, run="r", name="m", probe_set=(ROWS, {"digit": LABELS}), structure=False
         ) as watch,
@@ -240,7 +242,7 @@ def test_layer_of_a_probe_set_is_in_doubt_since_the_last_test_of_its_order(tmp_p
 def test_scores_of_rows_that_the_labels_turn_out_not_to_be_for_are_withdrawn(tmp_path, mode):
     """The model was called without gradients on another dataset before it is trained."""
     path, model = tmp_path / "x.db", layer().train(mode == "train")
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores=FEW) as server:
         place = HOST, server.port
         register_targets(*place, name="digit", targets=LABELS)
         with probe(model, *place, run="r", name="m", structure=False, block=True) as watch:
@@ -267,7 +269,7 @@ def test_layer_whose_rows_move_is_withdrawn_in_a_training_that_begins_again_too(
     torch.manual_seed(0)
     model, path = Sorting(), tmp_path / "x.db"
     model.sorts = True
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores=FEW) as server:
         place = HOST, server.port
         register_targets(*place, name="digit", targets=LABELS)
         with probe(model, *place, run="r", name="m", structure=False, block=True) as watch:

@@ -243,7 +243,10 @@ def test_model_that_the_garbage_collector_finds_after_its_probe_is_shown_at_the_
 def test_next_probe_of_another_database_shows_and_frees_a_model_that_the_garbage_collector_found(tmp_path):
     """Before, a dead model was looked for only among the probes of the new one's server."""
     torch.optim.SGD(nn.Linear(1, 1).parameters())
-    with Server(database=tmp_path / "a.db", port=0) as one, Server(database=tmp_path / "b.db", port=0) as two:
+    with (
+        Server(database=tmp_path / "a.db", port=0, scores="mean") as one,
+        Server(database=tmp_path / "b.db", port=0, scores="mean") as two,
+    ):
         script = Script(partial(probe, host=HOST, port=one.port, run="r", block=True), "every")
         trained_in_a_cycle(script)
         assert script.parts[2]() is not None

@@ -28,7 +28,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.long
 def test_values_logged_three_seconds_before_a_kill_are_stored(tmp_path):
     """All but the first were lost, for they waited for the next call of log."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         ended = subprocess.run([sys.executable, "-c", TRAIN, str(server.port)], timeout=120)
         assert ended.returncode == -signal.SIGKILL
         table = intus.runs(f"{server.host}:{server.port}")["killed"].log("loss")
@@ -37,7 +37,7 @@ def test_values_logged_three_seconds_before_a_kill_are_stored(tmp_path):
 
 def test_values_that_wait_are_counted_and_sent_without_another_call(tmp_path):
     with (
-        Server(database=tmp_path / "x.db", port=0) as server,
+        Server(database=tmp_path / "x.db", port=0, scores="mean") as server,
         intus.probe(torch.nn.Linear(2, 2), server.host, server.port, run="r") as watch,
     ):
         for step in range(10):

@@ -85,7 +85,7 @@ def test_killed_epoch_has_the_rows_that_were_trained_and_a_note(tmp_path):
     trainings = [
         (run, epochs, f"kill {step}", run.split()[0], False) for run, (epochs, step) in kills.items()
     ]
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         train({"host": server.host, "port": server.port}, *trainings)
         assert flush(server.host, server.port)
     for run, (epochs, step) in kills.items():
@@ -98,7 +98,7 @@ def test_trainings_that_end_normally_have_no_note(tmp_path):
     """A process that asks for scores says that it sent all, also if it is killed then."""
     runs = [(end, "found") for end in ("flush", "remove", "", "flush, then kill")] + [("flush", "named")]
     trainings = [(f"{end} {names}", 2, end, names, False) for end, names in runs]
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         train({"host": server.host, "port": server.port}, *trainings, ("set", 2, "kill 3", "found", True))
         assert flush(server.host, server.port)
     for run, *_ in trainings:

@@ -92,7 +92,7 @@ def test_mode_that_the_script_names_is_kept(server):
 
 def test_labels_that_cannot_be_matched_are_a_fault_of_the_probe(tmp_path):
     """Before, the server's log and page alone said it, and the probe's status had no fault."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean,lda_f1") as server:
         model = nn.Sequential(nn.Identity(), nn.Linear(4, 2))
         for run in ("some", "all"):
             watch = probe(model, HOST, server.port, run=run, structure=False, block=True)

@@ -90,7 +90,7 @@ def check_claims(texts, scores):
 def page(tmp_path_factory):
     """Run a server for all tests, and return it with its database."""
     path = tmp_path_factory.mktemp("server") / "x.db"
-    with Server(database=path, port=0) as server, Database(path) as database:
+    with Server(database=path, port=0, scores="mean,lda_f1") as server, Database(path) as database:
         yield server, database
 
 

@@ -117,7 +117,7 @@ def test_labels_of_packed_tokens_belong_to_their_tokens(tmp_path):
     judge.load_state_dict(model.state_dict())
     probe_set = (TOKENS, LENGTHS), {"tag": [(text % 3).tolist() for text in TEXTS]}
     found, notices = [], []
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         for run, one in (("packed", model), ("padded", judge)):
             with probe(one, server.host, server.port, run=run, probe_set=probe_set) as watch:
                 watch.run_probe_set()

@@ -131,7 +131,7 @@ def test_probe_set_has_scores_where_positions_are_those_of_the_labels(tmp_path):
     assert min(truth.values()) > 0.95
     # layers send rows if the labels of one target do not fit statistics
     runs = {"rows": FORMS} | {name: {name: labels} for name, labels in FORMS.items()}
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         for run, labels in runs.items():
             chosen = {"probe_set": (TOKENS, labels), "statistics": run != "rows"}
             with probe(model, server.host, server.port, run=run, **chosen) as watches[run]:
@@ -148,7 +148,7 @@ def test_probe_set_has_scores_where_positions_are_those_of_the_labels(tmp_path):
 @pytest.mark.long
 def test_own_passes_in_batches_padded_to_their_longest_item(tmp_path):
     model = Tagger()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         place = server.host, server.port
         with probe(model, *place, budget=np.inf) as watch:
             for name in ("none", "ignored", "lists"):
@@ -167,7 +167,7 @@ def test_own_passes_in_batches_padded_to_their_longest_item(tmp_path):
 def test_batch_that_has_the_number_of_labels_by_itself_is_noted(tmp_path):
     """Take a batch of items of 7 tokens and one in front: 8 labels for 8 positions by chance."""
     short = torch.nonzero(LENGTHS < T).ravel()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         place = server.host, server.port
         with probe(model := Tagger(), *place, budget=np.inf) as watch:
             assert register_targets(*place, name="none", targets=SAID)
@@ -184,7 +184,7 @@ def test_batch_that_has_the_number_of_labels_by_itself_is_noted(tmp_path):
 @pytest.mark.long
 def test_modules_of_channels_have_no_scores_of_positions(tmp_path):
     model = Convolved()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         place = server.host, server.port
         with probe(model, *place, kinds=["output", "input", "grad_output"], budget=np.inf) as watch:
             assert register_targets(*place, name="tag", targets=TAGS)
@@ -207,7 +207,7 @@ def test_modules_of_channels_have_no_scores_of_positions(tmp_path):
 )
 def test_sequence_has_the_axes_of_its_convolution(tmp_path, options):
     model, labelled = Convolved(), (TOKENS, {"tag": TAGS})
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         with probe(model, server.host, server.port, probe_set=labelled, **options) as watch:
             watch.run_probe_set()
         assert flush(server.host, server.port)

@@ -54,7 +54,7 @@ def test_own_passes(tmp_path, way):
     torch.manual_seed(0)
     model, order = Tagger(), [number for ids, _ in batches() for number in ids]
     tags = TAGS if way == "items" else [TAGS[number] for number in order]
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         place = server.host, server.port
         with probe(model, *place, budget=np.inf) as watch:
             assert register_targets(*place, name="lists", targets=tags)
@@ -74,7 +74,7 @@ def test_own_passes(tmp_path, way):
 def test_probe_set(tmp_path):
     torch.manual_seed(0)
     model, inputs = Tagger(), torch.tensor(padded([text.tolist() for text in TEXTS], 0))
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         labels = {"lists": TAGS, "padded": padded(TAGS, None)}
         with probe(model, server.host, server.port, probe_set=(inputs, labels)) as watch:
             watch.run_probe_set()
@@ -88,7 +88,7 @@ def test_probe_set(tmp_path):
 @pytest.mark.long
 def test_tokens_that_have_no_label_are_not_guessed(tmp_path):
     model = Tagger(special=2)
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="linear_f1") as server:
         place = server.host, server.port
         with probe(model, *place, budget=np.inf) as watch:
             assert register_targets(*place, name="lists", targets=TAGS)

@@ -184,7 +184,7 @@ def test_layer_that_begins_to_sort_is_noticed(server):
 def test_scores_without_labels_stay_and_the_page_says_why(tmp_path):
     path = tmp_path / "x.db"
     model = Steps(["layer", "sort", "back"])
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="mean,lda_f1") as server:
         with probe(model, HOST, server.port, run="r", name="m", probe_set=SET) as watch:
             watch.run_probe_set()
         assert flush(HOST, server.port)
@@ -257,7 +257,7 @@ def test_copies_of_rows_are_one_group(tmp_path, caplog):
     noise = torch.randint(0, 2, (100,), generator=torch.Generator().manual_seed(2)).repeat(3)
     model = nn.Sequential(nn.Linear(64, 64))
     path = tmp_path / "x.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="lda_f1") as server:
         for run, third in {"found": (), "given": ({"groups": list(range(100)) * 3},)}.items():
             given_set = (rows, {"noise": noise}, *third)
             with probe(model, HOST, server.port, run=run, name="m", probe_set=given_set) as watch:

@@ -109,7 +109,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def real_server(path):
-    with Server(database=path, port=0) as running:
+    with Server(database=path, port=0, scores="linear_f1") as running:
         yield running
 
 

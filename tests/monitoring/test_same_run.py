@@ -74,7 +74,7 @@ def codes(server):
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 1), (3, 1), (2, 3)])
 def test_training_begun_anew_in_one_process_replaces_the_earlier_one(tmp_path, first, second, own):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         train(at, 100, range(1, first + 1), own=own)
         watch, _ = train(at, 200, range(1, second + 1), own=own)
@@ -88,7 +88,7 @@ def test_training_begun_anew_in_one_process_replaces_the_earlier_one(tmp_path, f
 
 @pytest.mark.long
 def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp_path, caplog):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         earlier, model = train(at, 100, [1, 2], end=False)
         watch, _ = train(at, 200, [1])
@@ -102,7 +102,7 @@ def test_cell_that_is_run_again_without_remove_replaces_the_earlier_training(tmp
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """Run a server for all tests whose runs have names of their own."""
-    with Server(database=tmp_path_factory.mktemp("same") / "runs.db", port=0) as server:
+    with Server(database=tmp_path_factory.mktemp("same") / "runs.db", port=0, scores="mean") as server:
         yield server
 
 
@@ -147,7 +147,7 @@ def test_cell_with_a_probe_that_is_run_again_before_the_training_counts_once(ser
 def test_probe_of_other_kinds_ends_the_earlier_one_and_says_so(tmp_path, caplog):
     caplog.set_level("INFO", "intus")
     model = Planted()
-    with Server(database=tmp_path / "runs.db", port=0) as server:
+    with Server(database=tmp_path / "runs.db", port=0, scores="mean") as server:
         for kinds in (("parameter",), ("output",)):
             watch = probe(
                 model, server.host, server.port, run="r", name="Sequential", budget=math.inf, kinds=kinds
@@ -164,7 +164,7 @@ def test_probe_of_other_kinds_ends_the_earlier_one_and_says_so(tmp_path, caplog)
 @pytest.mark.parametrize("apart", [False, True])
 def test_training_that_begins_after_another_is_one_curve_of_two_trainings(tmp_path, apart):
     """Before, the findings of an unrelated model began with the epochs of the one before, without a word."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         if apart:
             other = multiprocessing.get_context("spawn").Process(
@@ -190,7 +190,7 @@ def in_other_process(*arguments, **options):
 @pytest.mark.long
 @pytest.mark.parametrize("own", [True, False])
 def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_path, own):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         other = multiprocessing.get_context("spawn").Process(
             target=in_other_process, args=(at, 100, [1, 2]), kwargs={"own": own}
@@ -206,7 +206,7 @@ def test_training_begun_anew_in_another_process_replaces_the_earlier_one(tmp_pat
 @pytest.mark.long
 def test_notices_of_epochs_that_come_again_name_whose_they_are(tmp_path):
     """Before, "Epoch 1.0 came after epoch 2 of an earlier training" was of one process and one training."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         model = nn.Linear(2, 2)
         with probe(model, *at, run="r", block=True) as watch:

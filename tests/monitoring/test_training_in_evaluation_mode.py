@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -108,6 +108,14 @@ def facts_of(record):
     return *order_of(record), record.array.tolist(), items, record.of_pass
 
 
+@pytest.fixture(scope="module")
+def in_training_mode(fake_server):
+    """Return a function that trains as ``train`` does, in training mode, once for each of its arguments."""
+    server = fake_server()
+    yield cache(partial(train, server))
+    server.die()
+
+
 def equal(one, other):
     assert one[0] == other[0]
     for key in ("epochs", "items", "faults", "passes"):
@@ -116,18 +124,22 @@ def equal(one, other):
 
 @pytest.mark.parametrize("apart", [None, torch.no_grad, torch.enable_grad], ids=["none", "no_grad", "grad"])
 @pytest.mark.parametrize("loop", LOOPS, ids=["one", "four", "six", "pairs", "slices"])
-def test_training_in_evaluation_mode_has_the_records_of_one_in_training_mode(server, loop, apart):
+def test_training_in_evaluation_mode_has_the_records_of_one_in_training_mode(
+    server, in_training_mode, loop, apart
+):
     """Before, epochs were counted from 0 or were one, and rows had no ids, or were left out."""
-    expected = train(server, loop, apart=None if apart is None else torch.no_grad)
+    expected = in_training_mode(loop, apart=None if apart is None else torch.no_grad)
     equal(train(server, loop, begins=False, apart=apart), expected)
 
 
 @pytest.mark.parametrize("apart", [torch.no_grad, torch.enable_grad], ids=["no_grad", "grad"])
 @pytest.mark.parametrize("begins", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("names", [True, False], ids=["named", "found"])
-def test_training_without_train_after_a_validation_has_its_epochs(server, begins, apart, names):
+def test_training_without_train_after_a_validation_has_its_epochs(
+    server, in_training_mode, begins, apart, names
+):
     """Before, all epochs but the first were merged, and with named epochs validation rows were left out."""
-    expected = train(server, apart=torch.no_grad, names=names)
+    expected = in_training_mode(apart=torch.no_grad, names=names)
     equal(train(server, begins=begins, stays=True, apart=apart, names=names), expected)
 
 
@@ -140,8 +152,8 @@ def test_probe_set_of_a_training_in_evaluation_mode(server, loop, apart):
 
 
 @pytest.mark.parametrize("loop", [one_by_one, accumulated])
-def test_evaluation_with_gradients_is_none_of_the_training(server, loop):
-    equal(train(server, loop, apart=torch.enable_grad), train(server, loop, apart=torch.no_grad))
+def test_evaluation_with_gradients_is_none_of_the_training(server, in_training_mode, loop):
+    equal(train(server, loop, apart=torch.enable_grad), in_training_mode(loop, apart=torch.no_grad))
 
 
 @pytest.mark.parametrize("accumulates", [False, True])

@@ -100,7 +100,7 @@ def test_server_killed_and_restarted_during_training(tmp_path):
     torch.manual_seed(0)
     port = free_port()
     model = nn.Sequential(nn.Linear(64, 16))
-    server = Server(database=tmp_path / "x.db", port=port)
+    server = Server(database=tmp_path / "x.db", port=port, scores="mean")
     with probe(model, "127.0.0.1", port, run="r", which=lambda m, op: op.address == "0") as watch:
         train(watch, model, range(1))
         assert flush("127.0.0.1", port)
@@ -109,7 +109,7 @@ def test_server_killed_and_restarted_during_training(tmp_path):
         train(watch, model, range(1, 3))
         status = watch.status()
         assert (status["sent"], status["ledger"]) == (6, None)
-        with Server(database=tmp_path / "x.db", port=port) as again:
+        with Server(database=tmp_path / "x.db", port=port, scores="mean") as again:
             assert again.page_url != server.page_url  # a new token
             train(watch, model, range(3, 4))
             assert flush("127.0.0.1", port)
@@ -120,7 +120,7 @@ def test_server_killed_and_restarted_during_training(tmp_path):
 
 
 def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         assert register_targets(server.host, server.port, name="digit", targets=[1, 2])
         file = token_path(server.port)
         token = file.read_text()
@@ -140,7 +140,7 @@ def test_client_of_other_user_needs_token(tmp_path, monkeypatch, caplog):
 def test_labels_for_another_run_do_not_replace_those_that_still_wait(tmp_path):
     """Trainings one after the other in one process, each with its own labels of the same name."""
     runs = {f"run {number}": (IMAGES[:, 20 + number] > 0.3).tolist() for number in range(3)}
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="lda_accuracy") as server:
         for run, labels in runs.items():
             register_targets("127.0.0.1", server.port, name="ink", targets=labels, run_pattern=f"^{run}$")
             model = nn.Identity()
@@ -161,7 +161,7 @@ def test_labels_for_another_run_do_not_replace_those_that_still_wait(tmp_path):
 
 @pytest.mark.long
 def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         model = nn.Sequential(OrderedDict(encoder=nn.Linear(64, 10), head=nn.Linear(10, 3)))
         for layers, faults in (({"digit": "encodr"}, 1), ({"digit": "^enc.*$"}, 0)):
@@ -180,7 +180,7 @@ def test_layer_pattern_that_matches_no_layer_is_named_at_once(tmp_path):
 
 @pytest.mark.long
 def test_removal_of_what_does_not_exist(tmp_path, caplog):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         at = server.host, server.port
         for run in ("one", "two"):
             model = nn.Sequential(nn.Linear(64, 10))
@@ -202,7 +202,7 @@ def test_removal_of_what_does_not_exist(tmp_path, caplog):
 
 
 def test_wrong_token_ends_waiting_and_is_named(tmp_path, monkeypatch, caplog):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         monkeypatch.setenv("INTUS_TOKEN", "bad")
         began = time.monotonic()
         sets = (IMAGES, {"digit": LABELS})
@@ -243,7 +243,7 @@ def test_token_file_of_a_newer_server_stays(tmp_path, monkeypatch):
 
 
 def test_refusal_names_token_file_that_is_ignored(tmp_path, caplog):
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         file = token_path(server.port)
         file.chmod(0o644)
         assert not register_targets(server.host, server.port, name="digit", targets=[1, 2])
@@ -254,7 +254,7 @@ def test_refusal_names_token_file_that_is_ignored(tmp_path, caplog):
 
 
 def test_chosen_token_is_not_in_command_line(tmp_path):
-    with Server(database=tmp_path / "x.db", port=0, token="open sesame") as server:
+    with Server(database=tmp_path / "x.db", port=0, token="open sesame", scores="mean") as server:
         assert "sesame" not in Path(f"/proc/{server.process.pid}/cmdline").read_text()
         assert server.page_url.endswith("/?token=open%20sesame")
         assert flush(server.host, server.port)
@@ -297,7 +297,7 @@ def means(server, run):
 def test_probe_set_waits_for_room_in_queue(tmp_path):
     """A pass has 6 MB, the queue 4 MB; without waiting, the last layers would be lost in each epoch."""
     x, model = torch.randn(200, 512), Wide()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         labels = {"y": [row % 2 for row in range(200)]}
         with probe(model, server.host, server.port, run="r", queue_mb=4, probe_set=(x, labels)) as watch:
             for watch.epoch in range(2):
@@ -314,7 +314,7 @@ def test_probe_set_waits_for_room_in_queue(tmp_path):
 def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
     """The passes of a training do not wait: the first loses layers, later ones have fewer rows of each."""
     x, model = torch.randn(200, 512), Wide()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         with probe(model, server.host, server.port, run="r", queue_mb=4, budget=np.inf) as watch:
             for watch.epoch in range(3):
                 watch.items = range(200)
@@ -341,7 +341,7 @@ def test_pass_larger_than_queue_is_cut_alike_in_all_layers(tmp_path, caplog):
 @pytest.mark.long
 def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
     x, model = torch.randn(200, 1024), Wide()
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         labels = {"y": [row % 2 for row in range(200)]}
         with probe(
             model, server.host, server.port, run="r", queue_mb=0.5, probe_set=(x, labels), statistics=False
@@ -359,7 +359,7 @@ def test_layer_larger_than_queue_is_cut(tmp_path, caplog):
 
 def test_values_logged_after_removal_are_stored(tmp_path, caplog):
     """They are sent as before, also after a flush, and nothing is said."""
-    with Server(database=tmp_path / "x.db", port=0) as server:
+    with Server(database=tmp_path / "x.db", port=0, scores="mean") as server:
         model = torch.nn.Linear(4, 2)
         with probe(model, server.host, server.port, run="r") as watch:
             watch.epoch = 1

@@ -20,7 +20,7 @@ from intus.serving.run import Server
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     path = tmp_path_factory.mktemp("logged") / "runs.db"
-    with Server(database=path, port=0) as server:
+    with Server(database=path, port=0, scores="mean") as server:
         server.database_path = path
         yield server
 
@@ -148,7 +148,7 @@ def test_server_that_is_away_gets_all_values_later(tmp_path, unused_port):
     while watch.status()["server"] == "untried" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert watch.status()["server"] == "down"
-    with Server(database=tmp_path / "away.db", port=unused_port):
+    with Server(database=tmp_path / "away.db", port=unused_port, scores="mean"):
         assert intus.flush("127.0.0.1", unused_port)
     assert stored(tmp_path / "away.db", "away", "step, epoch, value") == logged
     assert intus.runs(tmp_path / "away.db")["away"].config == {"seed": 1}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 from torch import Tensor, nn
-from waiting import until
+from waiting import redrawn, until
 from zoo import MODELS as ZOO
 from zoo import Chain, graph_of
 
@@ -74,8 +74,7 @@ MODELS: dict[str, Callable[[], Graph]] = {
 
 
 def boxes(page: Page) -> list[dict[str, Any]]:
-    while not page.evaluate(f"{VIEW}.still"):
-        page.wait_for_timeout(15)
+    until(page, f"{VIEW}.still")
     return page.evaluate(f"{VIEW}.boxes()")
 
 
@@ -594,7 +593,7 @@ def test_element_without_size_shows_graph_once_sized(open_graph: Open, width: in
     """A notebook's frame or a hidden tab may have no size until long after the graph was created."""
     page = open_graph(View(digits()))
     page.evaluate(LATE)
-    page.wait_for_timeout(100)
+    redrawn(page)
     outline = page.get_by_role("tree")
     expect(outline).to_be_hidden()
     page.evaluate(WIDE, width)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from playwright.sync_api import Page
 from transformers import GPT2Config, GPT2LMHeadModel
-from waiting import until
+from waiting import redrawn, until
 
 from intus import view
 from intus.viewing.side_by_side import Sides
@@ -39,7 +39,8 @@ def gpt2() -> Sides:
 
 def sides(page: Page) -> list[dict[str, dict[str, Any]]]:
     until(page, f"{VIEWS}.every((view) => view.still)")
-    page.wait_for_timeout(60)  # the other graph follows in the next frame
+    redrawn(page)  # the other graph follows in the next frame
+    until(page, f"{VIEWS}.every((view) => view.still)")
     return [
         {box["address"]: box for box in side}
         for side in page.evaluate(f"{VIEWS}.map((view) => view.boxes())")

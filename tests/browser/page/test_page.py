@@ -8,14 +8,14 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from page_server import LAYERS, MODEL, PageServer, Row, plausible, unit_rows
 from playwright.sync_api import Locator, Page, expect
-from waiting import until
+from waiting import answered, eventually, redrawn, until
 from zoo import MODELS
 
 from intus.core.graph import Graph
@@ -24,9 +24,8 @@ from intus.core.results import Results
 pytestmark = pytest.mark.browser
 
 GRAPH = "document.querySelector('.graph-host').intusView"
-SETTLED = 250  # milliseconds for a redraw and the animation of the graph
-
-
+#: The color of the end of the scale.
+TOP = "rgb(253, 231, 37)"
 Open = Callable[..., Page]
 
 
@@ -73,7 +72,7 @@ MARKER = """() => {
 
 def marker(page: Page) -> float:
     """Return the position of the vertical line at the current epoch as a fraction of the plot's width."""
-    page.wait_for_timeout(SETTLED)
+    redrawn(page)
     return float(page.evaluate(MARKER))
 
 
@@ -86,9 +85,23 @@ def slide(page: Page, index: int) -> None:
 
 def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     expect(page.locator(".layers li")).to_have_count(layers)
-    until(page, f"document.querySelector('.graph-host').hidden || Boolean({GRAPH})")
-    page.wait_for_timeout(SETTLED)
+    until(page, f"document.querySelector('.graph-host').hidden || Boolean({GRAPH}?.still)")
+    answered(page)
     return page
+
+
+def point_at(page: Page, across: float, heights: Iterable[float], told: str) -> None:
+    """Move the pointer over the plot, down a line, until the text beside it matches a pattern."""
+
+    def matches() -> bool:
+        return re.match(told, str(page.locator(".tip").text_content())) is not None
+
+    for height in heights:
+        page.mouse.move(across, height)
+        if matches():
+            redrawn(page)  # the text may still be that of the position before
+            if matches():
+                return
 
 
 @pytest.mark.long
@@ -112,13 +125,11 @@ def test_target_and_score_update_list_graph_and_address_bar(visit: Open, server:
     before, painted = rows(page), colours(page)
     page.get_by_label("Target", exact=True).select_option("ink above the middle")
     expect(page.get_by_role("heading", name="Linear probe, macro F1 of ink above the middle")).to_be_visible()
-    page.wait_for_timeout(SETTLED)
-    assert rows(page) != before
+    eventually(page, lambda: rows(page) != before)
     assert colours(page)["fc2"] != painted["fc2"]
     page.get_by_label("Score", exact=True).first.select_option("sparsity")
     expect(page.get_by_role("heading", name="Sparsity (share of zeros)")).to_be_visible()
     expect(page.get_by_label("Target", exact=True)).to_be_disabled()
-    page.wait_for_timeout(SETTLED)
     expect(page).to_have_url(re.compile("score=sparsity.*target=ink"))
 
 
@@ -141,11 +152,13 @@ def test_registered_score_has_its_label_and_no_target(visit: Open, server: PageS
     expect(page.get_by_role("heading", name="Excess kurtosis", exact=True)).to_be_visible()
     expect(page.locator(".plot .heading")).to_contain_text("0 for a normal distribution.")
     expect(page.get_by_label("Target", exact=True)).to_be_disabled()
-    page.wait_for_timeout(SETTLED)
-    assert ["target" in url for url in asked if "score=kurtosis" in url] == [False]
     known = server.database.columns("digits", MODEL, ["value"], score="kurtosis", epoch=12)["value"]
-    shown = [float(text.replace("−", "-")) for text in rows(page).values()]
-    assert shown == pytest.approx(known, rel=0.01)
+
+    def shown() -> list[float]:
+        return [float(text.replace("−", "-")) for text in rows(page).values()]
+
+    eventually(page, lambda: shown() == pytest.approx(known, rel=0.01))
+    assert ["target" in url for url in asked if "score=kurtosis" in url] == [False]
 
 
 def test_score_without_description_is_shown_by_name(visit: Open, server: PageServer) -> None:
@@ -225,6 +238,7 @@ def test_row_that_is_made_again_while_it_is_pressed_is_chosen(visit: Open, serve
 
 def press_until_made_again(page: Page, part: Locator, update: Callable[[], object]) -> None:
     """Press the mouse on a part of the page, and release it once an update has replaced the part."""
+    answered(page)  # what the page asks for once it is live may replace the part too
     part.scroll_into_view_if_needed()
     part.hover()
     part.evaluate("one => { window.pressed = one }")
@@ -260,17 +274,16 @@ def test_selection_is_shared_by_plot_and_graph(visit: Open, server: PageServer) 
     page = settled(visit(server))
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
-    for share in range(5, 95):
-        page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * share / 100)
-        if str(page.locator(".tip").text_content()).startswith("conv2epoch"):
-            break
+    heights = (box["y"] + box["height"] * share / 100 for share in range(5, 95))
+    point_at(page, box["x"] + box["width"] * 0.55, heights, "conv2epoch")
     expect(page.locator(".tip")).to_contain_text("1,797")
     expect(page.locator(".tip")).to_contain_text("95 % interval")
     page.mouse.down()
     page.mouse.up()
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "conv2")
     expect(page.locator(".ig-panel h2")).to_have_text("conv2")
-    page.wait_for_timeout(600)
+    redrawn(page)
+    until(page, f"{GRAPH}.still")
     find = "document.querySelector('.graph-host').intusView.boxes().find(b => b.address === 'relu2')"
     relu = page.evaluate(find)
     area = page.locator(".graph-host canvas").first.bounding_box()
@@ -336,6 +349,7 @@ def test_notices_are_shown_in_full_and_updated(visit: Open, server: PageServer) 
 def test_unit_table_sorts_and_shows_curves(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     table = page.locator(".units table")
+    expect(table.locator("tbody tr")).to_have_count(10)
     values = [float(text) for text in table.locator("td.figure:nth-child(3)").all_inner_texts()]
     assert values == sorted(values, reverse=True)
     assert len(values) == 10
@@ -416,9 +430,8 @@ def test_score_of_part_of_rows_is_marked(visit: Open, server: PageServer) -> Non
     expect(value).to_have_attribute("title", "incomplete: 37 of 40 arrays came")
     marked = inked(page, ".canvas .over", "warning")
     page.locator("[data-key=fc2]").click()  # a layer whose scores are of all rows
-    page.wait_for_timeout(SETTLED)
     assert marked > 20
-    assert inked(page, ".canvas .over", "warning") == 0
+    eventually(page, lambda: inked(page, ".canvas .over", "warning") == 0)
 
 
 def test_newest_warning_is_at_top(visit: Open, server: PageServer) -> None:
@@ -435,12 +448,12 @@ def test_newest_warning_is_at_top(visit: Open, server: PageServer) -> None:
 @pytest.mark.long
 def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageServer, tmp_path: Path) -> None:
     page = settled(visit(server))
-    alone = page.evaluate("document.querySelector('.canvas canvas').toDataURL()")
+    lines = "document.querySelector('.canvas canvas').toDataURL()"
+    alone = page.evaluate(lines)
     page.locator(".compare summary").click()
     page.get_by_label("first try · DigitsNet").check()
     expect(page.locator(".key li span")).to_have_text(["digits · DigitsNet", "first try · DigitsNet"])
-    page.wait_for_timeout(SETTLED)
-    assert page.evaluate("document.querySelector('.canvas canvas').toDataURL()") != alone
+    eventually(page, lambda: page.evaluate(lines) != alone)
     expect(page).to_have_url(re.compile("against="))
     page.keyboard.press("Escape")
     with page.expect_download() as download:
@@ -466,11 +479,9 @@ def test_compared_runs_in_plot_tooltip_and_downloads(visit: Open, server: PageSe
     box = page.locator(".canvas .over").bounding_box()
     assert box is not None
     page.locator("[data-key=fc1]").click()
-    across = box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12)
-    for share in 5 * [*range(2, 70)]:  # repeatedly, because the points of the other run may not be loaded yet
-        page.mouse.move(across, box["y"] + box["height"] * share / 100)
-        if re.match("fc1epoch6.*first try", str(page.locator(".tip").text_content())):
-            break
+    # repeatedly, because the points of the other run may not be loaded yet
+    heights = (box["y"] + box["height"] * share / 100 for share in 5 * [*range(2, 70)])
+    point_at(page, box["x"] + box["width"] * (0.12 + 0.85 * 6 / 12), heights, "fc1epoch6.*first try")
     expect(page.locator(".tip")).to_contain_text(f"first try · DigitsNet{known[6]:.3f}")
     page.get_by_role("button", name="Stop comparing with first try · DigitsNet").click()
     expect(page.locator(".key")).to_be_hidden()
@@ -622,11 +633,15 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
     )
     page = settled(visit(server, "#score=correlation"), 3)
     body = page.locator(".units tbody")
-    for place, epoch, best in ((2, 20, 1), (0, 0, 2)):
+
+    def slide_to(place: int, epoch: int) -> None:
         slide(page, place)
         expect(page.locator(".units .head > .soft")).to_have_text(
             f"3 units · epoch {epoch} · strength: |value|"
         )
+
+    for place, epoch, best in ((2, 20, 1), (0, 0, 2)):
+        slide_to(place, epoch)
         stored = table[(table.epoch == epoch) & (table.score == "correlation")].set_index("unit")
         assert stored.value.abs().sort_values().index[-1] == best  # as planted
         shown = body.locator("td.figure:nth-child(3)").all_inner_texts()
@@ -638,14 +653,12 @@ def test_units_are_ranked_by_strength_at_the_epoch_of_the_slider(visit: Open, tm
         legend = rows(page)
         names = body.locator("th").all_inner_texts()
         assert [legend[name] for name in names] == [text.strip() for text in shown]
-    slide(page, 2)
+        assert (colours(page)["enc"] == TOP) == (epoch == 20)
     expect(page.locator(".ig-legend")).to_contain_text("best unit by |value|")
     strongest = table[table.score == "correlation"].value.abs().max()
     expect(page.locator(".ig-scale-ends")).to_have_text(f"0{strongest:.3f}")
-    warmest = colours(page)["enc"]
-    slide(page, 0)
-    until(page, f"{GRAPH}.boxes().find(b => b.address === 'enc').colour !== {warmest!r}")
-    slide(page, 2)
+    slide_to(2, 20)
+    assert colours(page)["enc"] == TOP
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download the plot as SVG").click()
     picture = saved.value.path().read_text()
@@ -714,6 +727,7 @@ def test_characters_that_turn_or_hide_text_are_replaced(visit: Open, runs: int) 
     if runs > 20:
         expect(field).to_have_value("a\ufffdgnp.exe\ufffd \ufffdb · DigitsNet")
         field.click()
+        expect(page.locator(".choices [role=option]").first).to_be_visible()
     read = page.evaluate(READ)
     assert "target a\ufffdgnp" in read
     assert [hex(ord(c)) for c in sorted(set(read)) if c in "\u202e\u2066\u0007"] == []
@@ -724,9 +738,8 @@ def test_theme_switch_is_saved(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch between light and dark").click()
-    page.wait_for_timeout(SETTLED)
+    until(page, f"getComputedStyle(document.body).backgroundColor !== {light!r}")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert light != dark
     page.reload()
     settled(page)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
@@ -809,9 +822,7 @@ def test_heat_map_of_narrow_page_is_painted(visit: Open, server: PageServer) -> 
     page.set_viewport_size({"width": 380, "height": 800})
     settled(page)
     page.locator(".heat canvas").scroll_into_view_if_needed()
-    page.wait_for_timeout(SETTLED)
-    colours = page.locator(".heat canvas").evaluate(
-        "c => new Set(new Uint32Array("
-        "c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    colours = (
+        "new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
     )
-    assert colours > 50
+    until(page, f"(c => c.width && {colours} > 50)(document.querySelector('.heat canvas'))")

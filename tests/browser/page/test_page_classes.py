@@ -14,6 +14,7 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 from sklearn.datasets import load_digits
+from waiting import eventually
 
 from intus import flush, probe
 from intus.scores import infos
@@ -61,6 +62,7 @@ def test_classes_of_selected_layer(server: Server, new_page: Callable[..., Page]
     page.locator(".layers li[data-key='1']").click()
     expect(panel.locator("h2")).to_have_text("Classes of digit at 1")
     table = read(server, "confusion", address="1", target="digit", score="linear_f1", epoch=1)
+    expect(panel.locator("tbody tr")).to_have_count(10)
     cells = panel.locator("tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.querySelectorAll('.count')].map(n => Number(n.textContent) || 0))"
     )
@@ -69,10 +71,13 @@ def test_classes_of_selected_layer(server: Server, new_page: Callable[..., Page]
     expect(panel).to_contain_text(f"epoch 1 · rows are true, columns predicted, {held_out} held-out rows")
     found = panel.locator("tbody .figure:not(.soft)").all_inner_texts()
     assert [float(text) for text in found] == pytest.approx(table["f1"], abs=6e-4)
-    widths = panel.locator(".bar > span").evaluate_all(
-        "bars => bars.map(bar => bar.offsetWidth / bar.parentElement.offsetWidth)"
-    )
-    assert widths == pytest.approx(table["f1"], abs=0.02)
+
+    def widths() -> list[float]:
+        return panel.locator(".bar > span").evaluate_all(
+            "bars => bars.map(bar => bar.offsetWidth / bar.parentElement.offsetWidth)"
+        )
+
+    eventually(page, lambda: widths() == pytest.approx(table["f1"], abs=0.02))  # they grow in an animation
 
     page.get_by_label("Epoch", exact=True).press("ArrowLeft")
     expect(panel).to_contain_text("epoch 0 · rows")

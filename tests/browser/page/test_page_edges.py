@@ -16,7 +16,7 @@ import torch
 from page_server import LAYERS, MODEL, PageServer, plausible
 from playwright.sync_api import Page, expect
 from torch import nn
-from waiting import until
+from waiting import answered, eventually, until
 
 from intus.core.notes import Facts
 from intus.core.results import Results
@@ -31,7 +31,7 @@ Open = Callable[..., Page]
 
 def settled(page: Page, layers: int = len(LAYERS)) -> Page:
     expect(page.locator(".layers li")).to_have_count(layers)
-    page.wait_for_timeout(250)
+    answered(page)
     return page
 
 
@@ -48,7 +48,7 @@ def test_header_counts_of_current_run(visit: Open, server: PageServer) -> None:
     scores = page.locator(".counts [data-key=scores]").inner_text()
     page.get_by_label("Run", exact=True).select_option('["first try","DigitsNet"]')
     expect(page.locator(".counts [data-key=sent]")).to_have_text("not known:what was sent")  # and not 0
-    assert page.locator(".counts [data-key=scores]").inner_text() != scores
+    expect(page.locator(".counts [data-key=scores]")).not_to_have_text(scores, use_inner_text=True)
 
 
 @pytest.mark.long
@@ -182,10 +182,13 @@ PAINTED = """canvas => {
 def test_heat_map_uses_color_scale_of_graph(visit: Open) -> None:
     page = settled(visit(plausible(60, 7)), 60)
     page.locator(".heat canvas").scroll_into_view_if_needed()
-    page.wait_for_timeout(500)
-    colours = {tuple(map(int, each.split(","))) for each in page.locator(".heat canvas").evaluate(PAINTED)}
-    assert {(68, 1, 84), (253, 231, 37)} <= colours  # the ends of the scale: the least and the largest value
-    assert len(colours) > 100
+
+    def colours() -> set[str]:
+        return set(page.locator(".heat canvas").evaluate(PAINTED))
+
+    # the ends of the scale: the least and the largest value
+    eventually(page, lambda: {"68,1,84", "253,231,37"} <= colours())
+    assert len(colours()) > 100
 
 
 def test_saved_svg_with_special_characters_is_valid(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from page_server import PageServer
 from playwright.sync_api import Locator, Page, expect
+from waiting import eventually
 
 from intus import inspect
 from intus.inspection.results.table import Inspection
@@ -86,6 +87,7 @@ def test_unit_leads_to_its_examples_and_verification(visit: Callable[..., Page],
     expect(page.locator(".layers [aria-selected=true]")).to_have_attribute("data-key", "0[1]")
     assert [text.lower() for text in panel.locator("h3").all_inner_texts()] == found.kind.unique().tolist()
     items = panel.locator("li")
+    expect(items).to_have_count(len(found))
     assert items.locator("b").all_inner_texts() == [
         "0" if one == 0 else f"{one:.3f}".replace("-", "−") for one in found.behavior
     ]
@@ -199,7 +201,9 @@ def test_pictures_of_examples(visit: Callable[..., Page], server: PageServer) ->
     page = visit(server, "#run=i&model=Sequential&score=correlation&address=0[0]")
     pictures = page.locator(".followups .picture")
     expect(pictures).to_have_count(len(found), timeout=30_000)
-    sizes = pictures.locator("img").evaluate_all("all => all.map(i => [i.naturalWidth, i.width, i.height])")
+    shown = pictures.locator("img")
+    eventually(page, lambda: shown.evaluate_all("all => all.every(image => image.complete)"))
+    sizes = shown.evaluate_all("all => all.map(i => [i.naturalWidth, i.width, i.height])")
     assert sizes == [[96, 96, 96]] * 2 * len(found)
     over = pictures.first.locator("img").last
     expect(over).to_have_css("opacity", "1")

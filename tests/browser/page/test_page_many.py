@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from page_server import PageServer
 from playwright.sync_api import Locator, Page, expect
-from waiting import until
+from waiting import answered, redrawn, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -106,7 +106,7 @@ def drawn(page: Page, layers: int) -> Page:
     expect(page.locator(".canvas [role=img]")).to_have_attribute(
         "aria-label", re.compile(f": {layers} layers over"), timeout=60_000
     )
-    page.wait_for_timeout(250)
+    answered(page)
     return page
 
 
@@ -130,7 +130,7 @@ OBSERVE = """(() => {
 
 def touched(page: Page) -> int:
     """Return how many nodes were touched since the previous call."""
-    page.wait_for_timeout(300)
+    redrawn(page)
     return int(page.evaluate("[touched, touched = 0][0]"))
 
 
@@ -179,7 +179,7 @@ def test_work_of_a_keystroke_and_of_the_pointer(visit: Open, wide: Kept) -> None
     assert box is not None
     for step in range(5):
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (0.4 + 0.05 * step))
-        page.wait_for_timeout(50)
+        redrawn(page)
     assert touched(page) / 5 < 400
 
 
@@ -198,7 +198,7 @@ PIXELS = """(canvas, wanted) => {
 
 
 def pixels(page: Page, colour: Sequence[int]) -> dict[str, float]:
-    page.wait_for_timeout(300)
+    redrawn(page)
     return dict(page.locator(".canvas canvas").first.evaluate(PIXELS, list(colour)))
 
 

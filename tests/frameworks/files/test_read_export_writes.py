@@ -134,14 +134,19 @@ class Program(nn.Module):
         return tuple(every[int(one * len(every))] for one in self.returned), whole[-1] + 0
 
 
-def exported(program, folder):
-    """Export a program, whose buffer keeps its value, and return the file and what torch loads from it."""
-    path = folder / "net.pt2"
-    program.state.copy_(program.initial)
-    with torch.no_grad():
-        torch.export.save(torch.export.export(program, (torch.zeros(4, 6),)), path)
-    program.state.copy_(program.initial)
-    return path
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Return a function that returns the file of the program of a seed, which is exported once."""
+    folder = tmp_path_factory.mktemp("exported")
+
+    def file_of(seed):
+        program, path = Program(seed), folder / f"{seed}.pt2"
+        if not path.exists():
+            with torch.no_grad():
+                torch.export.save(torch.export.export(program, (torch.zeros(4, 6),)), path)
+        return path
+
+    return file_of
 
 
 def outputs_of(path, x):
@@ -179,8 +184,8 @@ _SEEDS = range(30)
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
-def test_outputs_are_those_of_the_program_that_torch_loads(seed, tmp_path):
-    path, x, other = exported(Program(seed), tmp_path), torch.randn(4, 6), torch.randn(4, 6)
+def test_outputs_are_those_of_the_program_that_torch_loads(seed, exported):
+    path, x, other = exported(seed), torch.randn(4, 6), torch.randn(4, 6)
     trace = intus.read(path, x)
     assert "notes" not in trace.graph.facts
     for found, expected in zip(trace.outputs, outputs_of(path, x), strict=True):
@@ -206,11 +211,11 @@ def rows_by_order(trace, nodes):
     return dict(zip(names, rows, strict=True)) if len(names) == len(rows) else None
 
 
-def test_results_and_edges_are_those_of_torch(tmp_path):
+def test_results_and_edges_are_those_of_torch(exported):
     """A change of one result must be seen at no output that does not descend from it in the graph."""
     compared = changed = 0
     for seed in _SEEDS:
-        path, x = exported(Program(seed), tmp_path), torch.randn(4, 6)
+        path, x = exported(seed), torch.randn(4, 6)
         trace = intus.read(path, x)
         program = torch.export.load(path).module()
         initial, nodes = (
@@ -294,9 +299,9 @@ def test_outputs_descend_from_all_that_changes_them(tmp_path):
 
 
 @pytest.mark.parametrize("seed", _SEEDS[::2])
-def test_check_export_of_writes(seed, tmp_path):
+def test_check_export_of_writes(seed, exported):
     """A right file never differs, and one whose outputs differ is never equal."""
-    path, x = exported(Program(seed), tmp_path), torch.randn(4, 6)
+    path, x = exported(seed), torch.randn(4, 6)
     expected = outputs_of(path, x)
     assert intus.check_export(Program(seed), path, x.clone()).verdict != "differs"
     other = Program(seed, factor=1.5)
