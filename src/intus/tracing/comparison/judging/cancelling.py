@@ -7,12 +7,13 @@ if they are much larger. The recorded values tell, also those of passes that can
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..parameters.parameters import UsedParameters
-from ..values.differences import ROUNDINGS
+from ..values.differences import LESS, ROUNDINGS, Part, part_of_rows
 from ..values.elements import Elements
 from ..values.settings import different_constants, stated_apart
 from .pairs import Pair, Pairs
@@ -20,6 +21,8 @@ from .sides import Side
 
 #: The operations whose result may be much smaller than what they are given.
 _DIFFERENCES = frozenset({"add", "sub", "subtract"})
+#: The operations that may write a number in place of what they are given, and how many numbers at most.
+_CHOICES, _MOST_WRITTEN = frozenset({"where", "masked_fill"}), 4
 #: The part of how parents differ of which so little is left that they do not correspond.
 _LEFT = 1e-3
 
@@ -38,16 +41,47 @@ class _Led(NamedTuple):
     others: list[int]
 
 
-def lost_in_differences(pairs: Pairs, pair: Pair) -> float:
-    """Return the part of a pair that rounding takes in the differences that led to it.
+class Lost(NamedTuple):
+    """The part of a value that rounding takes in differences of large numbers that led to it.
+
+    Attributes:
+        whole: The part of all of it.
+        rows: The same of each of its rows, along its first axis of more than one; empty if that is not known.
+        axis: That axis.
+    """
+
+    whole: float
+    rows: np.ndarray
+    axis: int
+
+    def parts(self, a: Elements, b: Elements) -> Iterator[tuple[Part, float]]:
+        """Yield the rows of two values of which rounding takes less, with what it takes of them at most."""
+        less = self.rows * LESS < self.whole
+        if less.any() and not less.all():
+            rows = less.reshape(*[1] * self.axis, -1)
+            shape = a.array.shape[: self.axis + 1]
+            yield part_of_rows(a, b, np.broadcast_to(rows, shape)), float(self.rows[less].max())
+
+
+def lost_in_differences(sides: Iterable[tuple[Side, Sequence[int]]], value: Elements) -> Lost:
+    """Return the part of a value that rounding takes in the differences that led to it.
 
     Args:
-        pairs: The pairs, of which those before have been judged.
-        pair: The pair.
+        sides: The passes, each with the rows of the operations that led to it.
+        value: The value.
     """
-    led = _led_to(pairs, pair)
-    lost = [*(_lost(pairs.a, row) for row in led.rows), *(_lost(pairs.b, row) for row in led.others)]
-    return max(lost, default=0.0)
+    whole, by_rows, axis = 0.0, list[np.ndarray](), _first_axis(value)
+    for side, rows in sides:
+        written = _written(side, rows)
+        for out, given in (found for row in rows for found in _differences(side, row, written)):
+            part = float(_part(out, given))
+            whole = max(whole, part if part < math.inf else 0.0)
+            if part:
+                by_rows.append(_by_row(out, given))
+    count = value.array.shape[axis] if axis >= 0 else 0
+    are_of_rows = bool(by_rows) and value.array.shape.count(count) == 1  # else it may be another axis
+    are_of_rows = are_of_rows and all(len(one) == count for one in by_rows)
+    return Lost(whole, np.max(by_rows, axis=0) if are_of_rows else np.zeros(0), axis)
 
 
 def is_lost_in_differences(pairs: Pairs, pair: Pair) -> bool:
@@ -62,11 +96,17 @@ def is_lost_in_differences(pairs: Pairs, pair: Pair) -> bool:
     """
     if pair.difference is None or pair.difference.lopsided:
         return False
-    lost = lost_in_differences(pairs, pair)
-    differing = [one.difference for one in _led_to(pairs, pair).given if not one.is_explained]
-    if not all(one is not None and lost <= _LEFT * one.relative for one in differing):
+    led = _led_to(pairs, pair)
+    x, y = pairs.a.value(pair.a), pairs.value_of_b(pair.a)
+    if x is None:
         return False
-    return max(pair.difference.relative, pair.smaller) <= lost and not are_set_otherwise(pairs, pair)
+    lost = lost_in_differences(((pairs.a, led.rows), (pairs.b, led.others)), x)
+    differing = [one.difference for one in led.given if not one.is_explained]
+    if not all(one is not None and lost.whole <= _LEFT * one.relative for one in differing):
+        return False
+    if max(pair.difference.relative, pair.smaller) > lost.whole or are_set_otherwise(pairs, pair):
+        return False
+    return all(part.relative(x, y) <= max(most, pair.rounding_error) for part, most in lost.parts(x, y))
 
 
 def are_set_otherwise(pairs: Pairs, pair: Pair) -> bool:
@@ -94,19 +134,60 @@ def _led_to(pairs: Pairs, pair: Pair) -> _Led:
     return _Led([one for one in found if one.has_both], rows, others)
 
 
-def _lost(side: Side, row: int) -> float:
-    """Return the part of the result of an operation that the rounding of what it is given takes."""
+def _differences(side: Side, row: int, written: np.ndarray) -> Iterator[tuple[Elements, list[np.ndarray]]]:
+    """Yield the result of an operation that may be a small difference, with what was rounded before.
+
+    Args:
+        side: The pass.
+        row: The row of the operation.
+        written: The numbers that a choice wrote, which nothing rounded: these count as 0.
+    """
     if not side.is_op(row) or side.kind(row) not in _DIFFERENCES:
-        return 0.0
+        return
     out = side.value(row)
     given = [value for parent in side.graph.parents(row) if (value := side.value(parent)) is not None]
-    if out is None or not out.is_float or not given or not (size := _size(out)):
-        return 0.0
-    lost = ROUNDINGS * out.eps * max(map(_size, given)) / size
-    return lost if lost < math.inf else 0.0
+    if out is not None and out.is_float and given:
+        arrays = (one.array.astype(np.float64) for one in given)
+        yield out, [np.where(np.isin(one, written), 0.0, one) for one in arrays]
 
 
-def _size(value: Elements) -> float:
-    """Return the root of the mean of the squares of the elements."""
-    array = value.array.astype(np.float64)
-    return float(np.sqrt(np.mean(array * array))) if array.size else 0.0
+def _written(side: Side, rows: Iterable[int]) -> np.ndarray:
+    """Return the numbers that choices between a tensor and a number wrote, such as -1e9 for a mask."""
+    found: set[float] = set()
+    for row in rows:
+        out = side.value(row) if side.is_op(row) and side.kind(row) in _CHOICES else None
+        if out is None or not out.is_float:
+            continue
+        chosen = np.ones(out.array.shape, bool)
+        for parent in side.graph.parents(row):
+            value = side.value(parent) if side.depends_on_inputs(parent) else None
+            if value is not None and value.is_float and value.array.shape == out.array.shape:
+                chosen &= value.array != out.array
+        numbers = np.unique(out.array[chosen].astype(np.float64))
+        found |= {*numbers.tolist()} if len(numbers) <= _MOST_WRITTEN else set()
+    return np.array(sorted(found))
+
+
+def _part(out: Elements, given: Sequence[np.ndarray]) -> float:
+    """Return the part of a difference that the rounding of what it is given takes."""
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        own, *sizes = (np.sqrt(np.mean(np.square(one))) for one in (out.array.astype(np.float64), *given))
+        lost = ROUNDINGS * out.eps * np.divide(max(sizes), own)
+    return float(np.nan_to_num(lost, nan=0.0, posinf=math.inf))
+
+
+def _by_row(out: Elements, given: Sequence[np.ndarray]) -> np.ndarray:
+    """Return ``_part`` of each row along the first axis of more than one; empty if that is not known."""
+    shape, axis = out.array.shape, _first_axis(out)
+    if axis < 0 or any(np.broadcast_shapes(one.shape, shape) != shape for one in given):
+        return np.zeros(0)
+    arrays = [np.moveaxis(np.broadcast_to(one, shape), axis, 0) for one in given]
+    own = np.moveaxis(out.array, axis, 0)
+    return np.array(
+        [_part(out._replace(array=own[n]), [one[n] for one in arrays]) for n in range(shape[axis])]
+    )
+
+
+def _first_axis(value: Elements) -> int:
+    """Return the first axis of more than one; -1 if there is none."""
+    return next((axis for axis, length in enumerate(value.array.shape) if length > 1), -1)

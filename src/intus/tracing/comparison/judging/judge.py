@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ....core.graph import Graph
 from ..values.differences import difference, rounding, smaller_relative
 from ..values.elements import Elements
-from .cancelling import are_set_otherwise, is_lost_in_differences, lost_in_differences
+from .cancelling import are_set_otherwise, is_lost_in_differences
 from .layouts import in_shape, laid_out, layouts_differ, layouts_like
 from .pairs import CLOSE, DIFFERS, EQUAL, ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 from .sides import Side, are_apart, are_turned
@@ -184,8 +184,6 @@ def _judge_values(
         # It begins at tensors that rounding explains, and may amplify what they differ by.
         step = steps.also(pair.a, pair.b, y).judge(pair.a)
     if step is not None:
-        if step.is_wrong and pairs.b.calls is None:  # else the step knows what its own operations lose
-            step = step._replace(cancelled=max(step.cancelled, lost_in_differences(pairs, pair)))
         if step.is_wrong or (step.by_cancelling and are_set_otherwise(pairs, pair)):
             beyond = True
         else:

@@ -27,10 +27,12 @@ from ..values.differences import (
     are_same,
     difference,
     half_of_digits,
+    less_rounded,
     smaller_parts,
     smaller_relative,
 )
 from ..values.elements import Elements, eps_of
+from .cancelling import lost_in_differences
 from .crossing import Calls
 
 if TYPE_CHECKING:
@@ -115,7 +117,8 @@ class _Rounded:
         self._calls, self._rows, self._given, self._dtype, self._eps = calls, rows, given, dtype, eps
 
     @cached_property
-    def _results(self) -> list[Elements]:
+    def results(self) -> list[Elements]:
+        """The results in float64."""
         return self._computed("float64")
 
     @cached_property
@@ -151,7 +154,7 @@ class _Rounded:
             relative: Returns the relative difference of two values.
             variances: Whether variances are computed as differences, and what is computed is rounded too.
         """
-        found = (relative(one, exact) for one in (self._with_differences if variances else self._results))
+        found = (relative(one, exact) for one in (self._with_differences if variances else self.results))
         return max((one for one in found if one < math.inf), default=0.0)
 
 
@@ -210,8 +213,10 @@ class Steps:
             return None
         rounded = _Rounded(self._calls, region.rows, arrays, dtype, eps)
 
-        def judged(measure: Part | Whole, worse: float = 1.0) -> Step:
-            """Return what is found of the result, or of a part of it."""
+        in_differences = lost_in_differences([(self._b, region.others)], y) if self._b.calls is None else None
+
+        def judged(measure: Part | Whole, worse: float = 1.0, lost_in_b: float = 0.0) -> Step:
+            """Return what is found of the result or a part of it, of which the other pass lost so much."""
             most = measure.size(y, exact) or 1.0
 
             def relative(one: Elements, other: Elements) -> float:
@@ -228,17 +233,23 @@ class Steps:
             if found > known:
                 other = self._exact_of_b(region, y)
                 if other is None:
-                    cancelled = _WORSE * rounded.apart(exact, relative, variances=True)
+                    cancelled = max(lost_in_b, _WORSE * rounded.apart(exact, relative, variances=True))
                 elif relative(other, exact) <= known:
                     cancelled = found
             return Step(region, found, allowed, amplified, eps, cancelled=cancelled)
 
-        whole = judged(Whole())
+        most = 0.0 if in_differences is None else in_differences.whole
+        whole = judged(Whole(), lost_in_b=most)
         if whole.is_wrong:
             return whole
         # Of few elements the rounding may be small by chance.
-        parts = (judged(part, _WORSE) for part in smaller_parts(y, exact))
-        return next((part for part in parts if part.is_wrong), whole)
+        parts = [(part, most) for part in smaller_parts(y, exact)]
+        if whole.lost:  # a row of which rounding takes everything excuses no other
+            less = less_rounded(y, exact, [result, *rounded.results])
+            parts += [] if less is None else [(less, most)]
+            parts += [] if in_differences is None else in_differences.parts(y, exact)
+        judged_parts = (judged(part, _WORSE, lost) for part, lost in parts)
+        return next((part for part in judged_parts if part.is_wrong), whole)
 
     def _exact_of_b(self, region: Region, y: Elements) -> Elements | None:
         """Return what the operations of ``b`` return in float64; None if that is not known.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,9 @@ _SAME_ELEMENTS = {"float16": 1e-2, "bfloat16": 3e-2}
 _GAP, _LEAST = 6, 2
 #: A power of two below those of all numbers.
 _LEAST_POWER = -1100
+#: How many elements a row has that tells how much of it rounding takes, and how many times as much it takes
+#: of others at least. Of single elements it takes little by chance.
+_ROW, LESS = 8, 100
 
 
 class Difference(NamedTuple):
@@ -113,7 +116,7 @@ def are_same(x: Elements | None, y: Elements | None) -> bool:
 
 
 class Part(NamedTuple):
-    """Elements of a value that are much smaller than all others.
+    """Elements of a value that the others hide: much smaller ones, or those that rounding takes little of.
 
     Attributes:
         where: True for these elements.
@@ -170,17 +173,70 @@ def smaller_parts(a: Elements, b: Elements) -> Iterator[Part]:
     """
     if not (a.is_float and b.is_float) or a.array.size <= _LEAST:
         return
-    size = np.fmax(np.abs(a.within(b)), np.abs(b.within(a)))
+    size = _sizes(a, b)
     kept = np.isfinite(size) & (size > 0)
     powers = np.where(kept, np.frexp(size)[1] - _LEAST_POWER, 0)
     counted = np.bincount(powers[kept])
     found = np.flatnonzero(counted)
     counts = counted[found]
-    least, start = min(1.0, float(size[kept].max(initial=0.0))), 0
+    least, start = _least(size), 0
     for end in (1 + np.flatnonzero(np.diff(found) > _GAP)).tolist():
         if counts[start:end].sum() >= _LEAST:
             yield Part(kept & (powers >= found[start]) & (powers <= found[end - 1]), least)
             start = end
+
+
+def less_rounded(a: Elements, b: Elements, rounded: Iterable[Elements]) -> Part | None:
+    """Return the rows of two values of which rounding takes much less than of others; None if there are none.
+
+    Of a row of scores that are all masked with -1e9 rounding takes everything, and nothing of the others.
+
+    Args:
+        a: A value.
+        b: The same value of another pass.
+        rounded: The second one as other rounding makes it.
+
+    Example:
+        >>> masked = np.array([[0.5] * 8, [0.0] * 8])
+        >>> less_rounded(plain(masked), plain(masked), [plain(masked + [[0], [1]])]).where[:, 0].tolist()
+        [True, False]
+    """
+    shape = b.array.shape
+    axis = next((axis for axis in range(len(shape), 0, -1) if math.prod(shape[axis:]) >= _ROW), 0)
+    if not axis:
+        return None
+    own, inside = b.array.astype(np.float64), tuple(range(axis, len(shape)))
+    taken = np.zeros(shape[:axis])
+    with np.errstate(invalid="ignore", over="ignore"):
+        for one in rounded:
+            apart = np.nan_to_num(one.array.astype(np.float64) - own, nan=0.0)
+            taken = np.maximum(taken, np.square(apart).sum(inside))
+    less = taken * LESS**2 < taken.max()
+    return part_of_rows(a, b, less) if less.any() else None
+
+
+def part_of_rows(a: Elements, b: Elements, rows: np.ndarray) -> Part:
+    """Return some rows of two values of one shape as a part of them.
+
+    Args:
+        a: A value.
+        b: Another one.
+        rows: True for these rows, by the first axes.
+    """
+    where = rows.reshape(*rows.shape, *[1] * (a.array.ndim - rows.ndim))
+    size = _sizes(a, b)
+    return Part(np.broadcast_to(where, size.shape) & np.isfinite(size), _least(size))
+
+
+def _sizes(a: Elements, b: Elements) -> np.ndarray:
+    """Return the larger size of each two elements."""
+    found: np.ndarray = np.fmax(np.abs(a.within(b)), np.abs(b.within(a)))
+    return found
+
+
+def _least(size: np.ndarray) -> float:
+    """Return the size that each element of a part counts as at least, of the sizes of all elements."""
+    return min(1.0, float(size[np.isfinite(size)].max(initial=0.0)))
 
 
 def smaller_relative(a: Elements, b: Elements) -> float:
