@@ -249,3 +249,59 @@ def test_other_names_change_neither_place_nor_reason(planted, norms):
 @pytest.mark.parametrize("planted", PLANTED)
 def test_random_names_change_neither_place_nor_reason(planted, norms, seed):
     check(planted, norms, seed)
+
+
+class BatchNormInSteps(nn.Module):
+    def __init__(self, eps=1e-5, *, is_affine=True):
+        super().__init__()
+        self.eps, self.is_affine = eps, is_affine
+        if is_affine:
+            self.weight, self.bias = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
+        self.register_buffer("running_mean", torch.zeros(WIDTH))
+        self.register_buffer("running_var", torch.ones(WIDTH))
+
+    def forward(self, x):
+        y = (x - self.running_mean) / torch.sqrt(self.running_var + self.eps)
+        return y * self.weight + self.bias if self.is_affine else y
+
+
+class Images(nn.Module):
+    """Convolutions and batch norms, with the channels first or, in steps, last."""
+
+    def __init__(self, names, norms):
+        super().__init__()
+        self.names, self.is_last = names, isinstance(norms[0], BatchNormInSteps)
+        for n, norm in enumerate(norms):
+            setattr(self, f"{names[0]}_{n}", nn.Conv2d(3 if n == 0 else WIDTH, WIDTH, 1))
+            setattr(self, f"{names[1]}_{n}", norm)
+
+    def forward(self, x):
+        for n in range(3):
+            conv, norm = (getattr(self, f"{name}_{n}") for name in self.names)
+            x = norm(conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1) if self.is_last else conv(x)).relu()
+        return x.mean((1, 2) if self.is_last else (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"eps": 1e-3}, "its constants are eps=1e-05"),
+        ({"is_affine": False}, "norm_1.weight of a has no counterpart in b"),
+    ],
+)
+def test_batch_norm_in_steps_under_another_name_is_named(change, reason):
+    torch.manual_seed(0)
+    a = Images(("conv", "norm"), [nn.BatchNorm2d(WIDTH) for _ in range(3)]).eval()
+    for n in range(3):
+        norm = getattr(a, f"norm_{n}")
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias)
+        nn.init.normal_(norm.running_mean)
+        nn.init.uniform_(norm.running_var, 0.05, 0.3)
+    b = Images(("c", "bn"), [BatchNormInSteps(), BatchNormInSteps(**change), BatchNormInSteps()]).eval()
+    state = {name.replace("conv", "c").replace("norm", "bn"): value for name, value in a.state_dict().items()}
+    b.load_state_dict(state, strict=False)
+    x = torch.randn(2, 3, 5, 5)
+    first = intus.compare(intus.trace(a, x), intus.trace(b, x.permute(0, 2, 3, 1))).attrs["first"]
+    assert first["module"] == "norm_1", first
+    assert any(one.startswith(reason) for one in first["why"]), first
