@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import intus
 from intus.core.analysis import alignment
 from intus.core.analysis.alignment import align
+from intus.core.analysis.modules import same_modules
 from intus.core.graph import Graph
 
 STEPS = {
@@ -165,4 +166,4 @@ def test_oversized_table_is_split(monkeypatch):
 )
 def test_modules_with_the_same_end_correspond(one, other, same):
     a, b = (Graph.of_modules("Net", [(name, "M") for name in ("", *names)]) for names in (one, other))
-    assert alignment.same_modules(a, b) == same
+    assert same_modules(a, b) == same

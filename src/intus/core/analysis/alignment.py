@@ -10,7 +10,6 @@ parents are paired or their values are equal.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 
 from ..graph import BUFFER, INPUT, OP, OUTPUT, Graph
 from ..vocabularies.roles import role_of
+from .modules import same_modules
 
 _EQUAL = 1e-6  # relative difference below which two sums count as equal
 _FOLDED = 2.0**-22  # the same of a value that one side computes and the other holds
@@ -120,34 +120,6 @@ def align(
         _by_structure(a, b, traits_a, traits_b, partner)
         _by_values(traits_a, traits_b, partner)
     return in_order(partner.tolist(), len(b.ops))
-
-
-def same_modules(a: Graph, b: Graph) -> dict[str, str]:
-    """Return the address in ``a`` of modules of ``b`` that have another, as ``0.norm`` of ``blocks.0.norm``.
-
-    Two modules correspond if one address ends with the other, and no other module of either graph does so.
-    """
-    names_a, names_b = ({m.address for m in graph.modules if m.address} for graph in (a, b))
-    left_a, left_b = (
-        {name: _parts(name) for name in left} for left in (names_a - names_b, names_b - names_a)
-    )
-    ends: dict[str, set[str]] = {name: set() for name in (*left_a, *left_b)}
-    for some, others in ((left_a, left_b), (left_b, left_a)):
-        named: dict[tuple[str, ...], list[str]] = {}
-        for other, parts in others.items():
-            named.setdefault(parts, []).append(other)
-        for name, parts in some.items():
-            for start in range(len(parts)):
-                for other in named.get(parts[start:], ()):
-                    ends[name].add(other)
-                    ends[other].add(name)
-    only = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
-    return {other: only[other] for other in sorted(left_b) if only.get(only.get(other, "")) == other}
-
-
-def _parts(address: str) -> tuple[str, ...]:
-    """Return the parts of an address: frameworks write ``blocks.0``, ``blocks_0`` or ``Blocks_0``."""
-    return tuple(re.sub(r"_(\d+)(?=\.|$)", r".\1", address.lower()).split("."))
 
 
 def _traits(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.analysis.alignment import align, in_order
+from ...core.analysis.modules import same_modules
 from ...core.errors import InputError, require
 from ..results.trace import Trace
 from .judging.crossed import crossed
@@ -30,9 +31,16 @@ from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
 from .origins.origins import origins
 from .output_order import with_named_outputs
-from .pairing.modules import with_folded_norms, with_moved_results, with_returned, with_whole_outputs
+from .pairing.modules import (
+    with_folded_norms,
+    with_moved_results,
+    with_returned,
+    with_same_parameters,
+    with_whole_outputs,
+)
 from .pairing.moves import with_last_moves, with_unmoved
 from .pairing.names import are_crossed, rows_of_layers
+from .pairing.renaming import are_named_otherwise, names_in_other, under_names
 from .turned import Judged, is_second_first
 from .values.differences import element_sums
 
@@ -128,14 +136,22 @@ def _undisturbed() -> AbstractContextManager[Any]:
 def _judged(a: Trace, b: Trace) -> Judged:
     """Return the pairs of two passes, and what was found of them.
 
-    Names decide where equal values would pair layers against them and what follows differs for it.
+    Names decide where equal values would pair layers against them and what follows differs for it. Modules
+    that have other names in each pass are judged as if they had the same.
     """
-    sides = Side(a), Side(b)
-    pairs, found = _judged_as(sides, _paired(a, b))
-    layers = rows_of_layers(a.graph, b.graph)
+    sums, names = (_sums(a), _sums(b)), same_modules(a.graph, b.graph)
+    rows, other = None, b
+    if are_named_otherwise(a.graph, b.graph):
+        rows = _paired(a, b, sums)
+        names = names_in_other(a, b, rows, sums)
+        if names:
+            rows, other = None, under_names(b, names, a)
+    sides = Side(a), Side(other)
+    pairs, found = _judged_as(sides, rows or _paired(a, other, sums))
+    layers = rows_of_layers(a.graph, other.graph)
     if are_crossed(pairs, found.origins, layers):
-        _, found = _judged_as(sides, _paired(a, b, layers))
-    return found
+        _, found = _judged_as(sides, _paired(a, other, sums, layers))
+    return found._replace(names=names)
 
 
 def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[Pairs, Judged]:
@@ -149,18 +165,23 @@ def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[P
     wrong_steps = judge_step_by_step(pairs)
     without_use = idle(a, b, rows)
     found = origins(pairs, wrong_steps, without_use)
-    return pairs, Judged([*pairs], found, pairs.modules, without_use)
+    return pairs, Judged([*pairs], found, pairs.modules, without_use, {})
 
 
-def _paired(a: Trace, b: Trace, layers: tuple[np.ndarray, np.ndarray] | None = None) -> list[tuple[int, int]]:
+def _paired(
+    a: Trace,
+    b: Trace,
+    sums: tuple[np.ndarray, np.ndarray],
+    layers: tuple[np.ndarray, np.ndarray] | None = None,
+) -> list[tuple[int, int]]:
     """Return the rows of two passes that correspond to each other; -1 where there is none.
 
     Args:
         a: The first trace.
         b: The second trace.
+        sums: What ``_sums`` returns of each.
         layers: The layers that rows ran in, where no row of one corresponds to that of another.
     """
-    sums = _sums(a), _sums(b)
     coarse = any("16" in meta.dtype or "8" in meta.dtype for t in (a, b) for meta in t.graph.metas)
     near, any_layout = 1e-2 if coarse else 1e-3, layouts_differ(a.graph, b.graph)
     pairs = align(a.graph, b.graph, sums, near=near, any_layout=any_layout, apart=layers)
@@ -168,7 +189,9 @@ def _paired(a: Trace, b: Trace, layers: tuple[np.ndarray, np.ndarray] | None = N
     pairs = with_whole_outputs(a.graph, b.graph, pairs)
     pairs = with_moved_results(a.graph, b.graph, pairs, sums)
     pairs = with_unmoved(a, b, with_last_moves(a, b, pairs))
-    return with_named_outputs(a.graph, b.graph, with_returned(a.graph, b.graph, pairs))
+    pairs = with_returned(a.graph, b.graph, pairs, sums, any_layout=any_layout)
+    pairs = with_same_parameters(a.graph, b.graph, pairs)
+    return with_named_outputs(a.graph, b.graph, pairs)
 
 
 def _sums(trace: Trace) -> np.ndarray:

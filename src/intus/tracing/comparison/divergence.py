@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from ...core.analysis.alignment import same_modules
+from ...core.analysis.modules import renamed
 from ...core.graph import BUFFER, OP, Graph
 from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from .origins.origins import Origin
 
 
-def divergence(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> dict[str, Any] | None:
+def divergence(
+    a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], names: Mapping[str, str]
+) -> dict[str, Any] | None:
     """Return the first operation that makes a difference, as a dict of ``a``, ``b``, ``module`` and ``why``.
 
     Args:
@@ -36,14 +38,17 @@ def divergence(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> 
         b: The second trace.
         pairs: The pairs of rows, with what was found.
         origins: Where differences originate.
+        names: The address in ``a`` of modules of ``b`` that correspond and have another.
 
     Returns:
         The operation; None if there is none. Of operations that the passes do otherwise, it is the last.
     """
-    return _Divergence(a, b, pairs).of(origins[0]) if origins else None
+    return _Divergence(a, b, pairs, names).of(origins[0]) if origins else None
 
 
-def places(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> list[str | None]:
+def places(
+    a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin], names: Mapping[str, str]
+) -> list[str | None]:
     """Return the addresses of the modules in which differences originate; None for one outside of all.
 
     Args:
@@ -51,8 +56,9 @@ def places(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> list
         b: The second trace.
         pairs: The pairs of rows, with what was found.
         origins: Where differences originate.
+        names: As in ``divergence``.
     """
-    found = _Divergence(a, b, pairs)
+    found = _Divergence(a, b, pairs, names)
     return [found.place(origin) for origin in origins]
 
 
@@ -63,10 +69,11 @@ class _Divergence:
         a: The first trace.
         b: The second trace.
         pairs: The pairs of rows, with what was found.
+        names: The address in ``a`` of modules of ``b`` that correspond and have another.
     """
 
-    def __init__(self, a: Trace, b: Trace, pairs: list[Pair]) -> None:
-        self.a, self.b, self.pairs = a, b, pairs
+    def __init__(self, a: Trace, b: Trace, pairs: list[Pair], names: Mapping[str, str]) -> None:
+        self.a, self.b, self.pairs, self.names = a, b, pairs, names
 
     def _rows(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:
         """Return the rows of some pairs in ``a`` and in ``b``."""
@@ -84,11 +91,16 @@ class _Divergence:
             "a": self.a.graph.labels[row] if row >= 0 else "",
             "b": self.b.graph.labels[other] if other >= 0 else "",
             "module": self.place(origin) or "",
-            "why": [
-                *(self._why_region(origin.region, pair) if origin.region else self._why(pair)),
-                *self._exchanged(pair),
-            ],
+            "why": [*self._why_origin(origin), *self._exchanged(pair)],
         }
+
+    def _why_origin(self, origin: Origin) -> list[str]:
+        """Return how the operations that make a difference differ."""
+        pair = self.pairs[origin.pair]
+        if origin.given is not None:
+            i, j = origin.given
+            return [_inputs_are("others", self.a.graph, [i], self.b.graph, [j])]
+        return self._why_region(origin.region, pair) if origin.region else self._why(pair)
 
     def _last(self, origin: Origin) -> tuple[int, int]:
         """Return the row of ``a`` and that of ``b`` that make a difference last; -1 for none."""
@@ -125,6 +137,10 @@ class _Divergence:
         if any(files):
             side = min((k for k in (0, 1) if last[k] >= 0), key=files.__getitem__)
             return _module_around(graphs[side], [last[side]])
+        if origin.given is not None:
+            i, j = origin.given
+            members = self._rows({origin.pair, *origin.region})
+            return self._around_all([*members[0], i], [*members[1], j])
         if not origin.region and (around := self._wired(self.pairs[origin.pair])) is not None:
             return around
         rows = self._rows(origin.with_effect or [origin.pair])
@@ -149,12 +165,15 @@ class _Divergence:
             dict(graph.parents_by_argument(row)) for graph, row in zip(graphs, rows, strict=True)
         )
         apart = [name for name in given if name in others and partner[given[name]] != others[name]]
-        found = [
-            _innermost(graph, [row, *(some[name] for name in apart)]) or ""
-            for graph, row, some in zip(graphs, rows, (given, others), strict=True)
-        ]
-        names = same_modules(*graphs)
-        one, other = found[0], _renamed(found[1], names)
+        return self._around_all(
+            *([row, *(some[name] for name in apart)] for row, some in zip(rows, (given, others), strict=True))
+        )
+
+    def _around_all(self, rows: Iterable[int], others: Iterable[int]) -> str:
+        """Return the address of the innermost module around all of these rows of ``a``, or of ``b``."""
+        graphs = self.a.graph, self.b.graph
+        found = [_innermost(graph, some) or "" for graph, some in zip(graphs, (rows, others), strict=True)]
+        one, other = found[0], renamed(found[1], self.names)
         return one if _is_inside(one, other) else found[1] if _is_inside(other, one) else self._around(*found)
 
     def _around(self, one: str, other: str) -> str:
@@ -167,10 +186,9 @@ class _Divergence:
             one: The address of the first.
             other: The address of the second.
         """
-        names = same_modules(self.a.graph, self.b.graph)
         own = {module.address for module in self.a.graph.modules}
-        others = {_renamed(module.address, names) for module in self.b.graph.modules}
-        first, second = one.partition(":")[0], _renamed(other.partition(":")[0], names)
+        others = {renamed(module.address, self.names) for module in self.b.graph.modules}
+        first, second = one.partition(":")[0], renamed(other.partition(":")[0], self.names)
         if _is_inside(second, first):
             return one if second in own or _is_layer(first, own) else other
         if _is_inside(first, second):
@@ -314,11 +332,8 @@ class _Divergence:
             for x, y in zip(known[:count], known[count:], strict=True)
         ):
             return []
-        names = [
-            ", ".join(graph.label(row) for row in rows) for graph, rows in zip(graphs, given, strict=True)
-        ]
         what = "in another order" if is_same else "others"
-        return [f"its inputs are {what}: {names[0]} in a, {names[1]} in b"]
+        return [_inputs_are(what, graphs[0], given[0], graphs[1], given[1])]
 
     def _foreign(self, pair: Pair, why: list[str]) -> list[str]:
         """Return how the settings of operations of two frameworks differ, if nothing else is known to.
@@ -342,16 +357,10 @@ _ORDERED = frozenset(
 )
 
 
-def _renamed(address: str, names: Mapping[str, str]) -> str:
-    """Return an address with the name in the other pass of the innermost module around it that has one.
-
-    >>> _renamed("blocks.0.norm", {"blocks.0": "0"})
-    '0.norm'
-    """
-    around, point, last = address.rpartition(".")
-    if address in names or not point:
-        return names.get(address, address)
-    return f"{_renamed(around, names)}.{last}"
+def _inputs_are(what: str, a: Graph, rows: Iterable[int], b: Graph, others: Iterable[int]) -> str:
+    """Return the sentence on the tensors that two operations are given."""
+    names = [", ".join(graph.label(row) for row in some) for graph, some in ((a, rows), (b, others))]
+    return f"its inputs are {what}: {names[0]} in a, {names[1]} in b"
 
 
 def _is_inside(address: str, other: str) -> bool:

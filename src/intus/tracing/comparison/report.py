@@ -170,7 +170,7 @@ class Report:
         return f"No tensor differs by more than {why}."
 
     def _divergence(self, first: dict[str, Any]) -> list[str]:
-        number, region, _ = self.origins[0]
+        number, region, *_ = self.origins[0]
         pair = self.pairs[number]
         op = self.a[first["a"]] if first["a"] else self.b[first["b"]]
         name = " and ".join(dict.fromkeys(label for label in (first["a"], first["b"]) if label))

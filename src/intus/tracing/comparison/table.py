@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ...core.analysis.modules import renamed
 from ...core.graph import OP, Graph
 from ..results.op import Op
 from .divergence import divergence, places
@@ -115,6 +116,7 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
         origins: list[Origin],
         modules: list[ModulePair],
         idle: set[int],
+        names: Mapping[str, str],
     ) -> Comparison:
         """Return the table of all pairs.
 
@@ -125,10 +127,11 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
             origins: Where differences originate.
             modules: The module calls that correspond to each other.
             idle: The numbers of the pairs that no output depends on.
+            names: The address in ``a`` of modules of ``b`` that correspond and have another.
         """
         unpaired_sources = {
             number
-            for origin, region, _ in origins
+            for origin, region, *_ in origins
             if region
             for number in ([origin] if origin in region else pairs[origin].unpaired_parents)
         }
@@ -139,12 +142,12 @@ class Comparison(pd.DataFrame):  # type: ignore[misc]
                 for number, pair in enumerate(pairs)
             ]
         )
-        apart = _without_paired_results(a.graph, b.graph, modules)
+        apart = _without_paired_results(a.graph, b.graph, modules, names)
         calls = _by_address(a.graph, b.graph, [*modules, *apart])
-        sources = {calls[place] for place in places(a, b, pairs, origins) if place in calls}
+        sources = {calls[place] for place in places(a, b, pairs, origins, names) if place in calls}
         modules = sorted([*modules, *(module for module in apart if module.a in sources)])
         table.attrs = {
-            "first": divergence(a, b, pairs, origins),
+            "first": divergence(a, b, pairs, origins, names),
             "at": origins[0].pair if origins else None,
             "pairs": [(pair.a, pair.b) for pair in pairs],
             "modules": [_module(a, b, module, pairs, module.a in sources) for module in modules],
@@ -201,7 +204,9 @@ def _row(a: Trace, b: Trace, pair: Pair, unpaired_source: bool) -> dict[str, Any
     return facts
 
 
-def _without_paired_results(a: Graph, b: Graph, modules: list[ModulePair]) -> list[ModulePair]:
+def _without_paired_results(
+    a: Graph, b: Graph, modules: list[ModulePair], names: Mapping[str, str]
+) -> list[ModulePair]:
     """Return the calls of one address of which no results were paired.
 
     Of a file there are none: it folds modules into others.
@@ -209,7 +214,9 @@ def _without_paired_results(a: Graph, b: Graph, modules: list[ModulePair]) -> li
     if "format" in a.facts or "format" in b.facts:
         return []
     taken = {module.a for module in modules}, {module.b for module in modules}
-    calls = {b.call_address(call): call for call in range(len(b.calls)) if call not in taken[1]}
+    calls = {
+        renamed(b.call_address(call), names): call for call in range(len(b.calls)) if call not in taken[1]
+    }
     free = [call for call in range(len(a.calls)) if call not in taken[0] and a.call_address(call) in calls]
     return [ModulePair(call, calls[a.call_address(call)], [], []) for call in free]
 

@@ -7,7 +7,7 @@ where two passes diverge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,12 +47,14 @@ class Judged(NamedTuple):
         origins: Where differences originate.
         modules: The module calls that correspond to each other.
         idle: The numbers of the pairs that no output depends on.
+        names: The address in the first pass of modules of the second that correspond and have another.
     """
 
     pairs: list[Pair]
     origins: list[Origin]
     modules: list[ModulePair]
     idle: set[int]
+    names: Mapping[str, str]
 
     def turned(self) -> Judged:
         """Return the same with the second pass as the first, in its order."""
@@ -64,13 +66,22 @@ class Judged(NamedTuple):
         def numbered(some: Iterable[int]) -> list[int]:
             return sorted(number[old] for old in some)
 
-        origins = [type(one)(number[one.pair], *map(numbered, one[1:])) for one in self.origins]
+        origins = [
+            one._replace(
+                pair=number[one.pair],
+                region=numbered(one.region),
+                with_effect=numbered(one.with_effect),
+                given=None if one.given is None else one.given[::-1],
+            )
+            for one in self.origins
+        ]
         modules = [ModulePair(b, a, numbered(out), numbered(inside)) for a, b, out, inside in self.modules]
         return Judged(
             [self._turned(self.pairs[old], numbered) for old in order],
             sorted(origins),
             sorted(modules),
             {*numbered(self.idle)},
+            {one: other for other, one in self.names.items()},
         )
 
     def _turned(self, pair: Pair, numbered: Callable[[Iterable[int]], list[int]]) -> Pair:

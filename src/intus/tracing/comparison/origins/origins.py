@@ -23,11 +23,14 @@ class Origin(NamedTuple):
         region: The numbers of the pairs that led there without a partner, because the passes ran other
             operations; empty if the operation of the pair itself makes the difference.
         with_effect: The numbers of those of the region that have an effect on these inputs.
+        given: The rows of ``a`` and of ``b`` that these operations are given, if they compute the same of
+            them in both passes, and the two tensors do not correspond; None if not, or if that is not known.
     """
 
     pair: int
     region: list[int]
     with_effect: list[int]
+    given: tuple[int, int] | None = None
 
 
 def origins(pairs: Pairs, wrong_steps: Mapping[int, list[int]], idle: Collection[int]) -> list[Origin]:
@@ -50,7 +53,10 @@ def origins(pairs: Pairs, wrong_steps: Mapping[int, list[int]], idle: Collection
         n: _region(wrong_steps[n]) if n in wrong_steps else unpaired.before(n, inside.get(n, []))
         for n in sorted(sources)
     }
-    found = [Origin(n, region, with_effect(pairs, region)) for n, region in regions.items()]
+    found = [
+        Origin(n, region, with_effect(pairs, region), unpaired.given_otherwise(n, region))
+        for n, region in regions.items()
+    ]
     return [origin for origin in found if _is_known(pairs, origin)] or found
 
 

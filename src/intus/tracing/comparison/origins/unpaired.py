@@ -16,6 +16,7 @@ from ..judging.layouts import is_permuted, laid_out, layouts_differ, layouts_lik
 from ..judging.pairs import ONLY_A, ONLY_B, SHAPE, Pair, Pairs
 
 if TYPE_CHECKING:
+    from ..judging.sides import Side
     from ..judging.steps import Steps
 
 #: The largest number of operations of both sides in which the ones that make a difference are looked for.
@@ -63,6 +64,45 @@ class Unpaired:
                 waiting += [n for n in alone if not self._has_agreeing_result(n)]
         found = self._first_of(number, region) or sorted(region)
         return [n for n in found if not self._is_idle_dropout(self._pairs[n])] or found
+
+    def given_otherwise(self, number: int, region: list[int]) -> tuple[int, int] | None:
+        """Return the two tensors that do not correspond of which both passes compute the same at a pair.
+
+        A norm in steps that is given what another layer of the other pass is given is not to blame. Files are
+        left out, which fold steps into others.
+
+        Args:
+            number: The number of the pair.
+            region: The numbers of the pairs that led to it; empty if its operation alone did.
+
+        Returns:
+            The rows of ``a`` and of ``b``; None if there are none, or it is not known.
+        """
+        pair = self._pairs[number]
+        is_of_calls = pair.proven or not (region or pair.other_type)  # known by running the operation
+        is_unknown = self._a.calls is None or self._b.is_file or not pair.has_both
+        if is_of_calls or is_unknown or len(region) > _MOST:
+            return None
+        begins = [self._given(side, row) for side, row in self._pairs.sides(pair)]
+        own = {i for i in begins[0] if self._pairs[self._pairs.number_of_a[i]].b not in begins[1]}
+        others = {j for j in begins[1] if self._pairs[self._pairs.number_of_b[j]].a not in begins[0]}
+        if len(own) != 1 or len(others) != 1:
+            return None
+        (i,), (j,) = own, others
+        return (i, j) if self._are_others(pair, i, j) and self._computes_the_same(pair, i, j) else None
+
+    def _given(self, side: Side, row: int) -> set[int]:
+        """Return the nearest rows with a partner that a row was computed from and that depend on inputs."""
+        numbers = self._pairs.number_of_a if side is self._a else self._pairs.number_of_b
+        waiting, seen, found = [row], {row}, set[int]()
+        while waiting:
+            for parent in {*side.graph.parents(waiting.pop())} - seen:
+                seen.add(parent)
+                if self._pairs[numbers[parent]].has_both:
+                    found.add(parent)
+                else:
+                    waiting.append(parent)
+        return {parent for parent in found if side.depends_on_inputs(parent)}
 
     def _has_agreeing_result(self, number: int) -> bool:
         """Return whether another result of the operation of a row without a partner agrees.

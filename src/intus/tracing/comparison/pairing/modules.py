@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ....core.analysis.alignment import in_order
 from ....core.graph import INPLACE, OP, Graph
+from ....core.vocabularies import common_type
 from ....core.vocabularies.families import MOVES
 
 #: The relative difference up to which the sums of two tensors are those of the same elements.
@@ -143,16 +144,27 @@ def with_whole_outputs(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> 
     return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
 
 
-def with_returned(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def with_returned(
+    a: Graph,
+    b: Graph,
+    pairs: Sequence[tuple[int, int]],
+    sums: tuple[np.ndarray, np.ndarray],
+    *,
+    any_layout: bool = False,
+) -> list[tuple[int, int]]:
     """Return pairs in which what a module returned is not paired with a step inside of the same module.
 
     A layer without a bias returns its product, and one with a bias has that of the same values inside. What
-    both return corresponds then, and differs. Files are left out, which fold steps into others.
+    both return corresponds then, and differs. So it does where one pass calls the module later, and what it
+    returns has no partner, or other numbers than what another module returned that it is paired with. Files
+    are left out, which fold steps into others.
 
     Args:
         a: The first graph.
         b: The second graph.
         pairs: Pairs of rows, as ``align`` returns them.
+        sums: The sums over the elements of each graph's rows, as ``align`` takes them.
+        any_layout: As in ``align``.
     """
     if "format" in a.facts or "format" in b.facts:
         return list(pairs)
@@ -163,19 +175,80 @@ def with_returned(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[
     for call, rows in a.call_outputs.items():
         address = a.call_address(call)
         others = b.call_outputs.get(calls.get(address, -1), ())
-        if not address or len(rows) != 1 or len(others) != 1 or _shape(a, rows[0]) != _shape(b, others[0]):
+        if not address or len(rows) != 1 or len(others) != 1:
             continue
         (i,), (j,) = rows, others
+        shapes = _shape(a, i), _shape(b, j)
+        if not (shapes[0] == shapes[1] or (any_layout and _has_channels_moved(*shapes))):
+            continue
         now, holder = partner.get(i, -1), taken.get(j, -1)
+        if now == j:
+            continue
         is_inside = now < 0 <= holder and int(a.ops.call[holder]) == call and holder not in a.row_exits
+        if ":" not in address:  # the calls of a module may have another order
+            are_apart = _are_apart(now in b.row_exits, i, now, sums)
+            is_inside |= are_apart and _are_apart(holder in a.row_exits, holder, j, sums)
         is_inside |= holder < 0 <= now and int(b.ops.call[now]) == calls[address] and now not in b.row_exits
         if is_inside:
             partner[i] = j
+            taken.pop(now, None)
+            taken[j] = i
             if holder >= 0:
                 partner[holder] = -1
     if partner == before:
         return list(pairs)
     return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+
+
+def _are_apart(is_returned: bool, i: int, j: int, sums: tuple[np.ndarray, np.ndarray]) -> bool:
+    """Return whether a row has no partner, or one that another module returned, of other numbers.
+
+    Args:
+        is_returned: Whether the partner is what a module returned.
+        i: The row of the first graph, or its partner; -1 if there is none.
+        j: The row of the second graph, or its partner; -1 if there is none.
+        sums: The sums over the elements of each graph's rows, as ``align`` takes them.
+    """
+    if min(i, j) < 0:
+        return True
+    one, other = sums[0][i], sums[1][j]
+    return is_returned and not (np.abs(other - one) <= _EQUAL_SUMS * one[[0, 1, 0]]).all()
+
+
+def with_same_parameters(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return pairs in which operations of one type are paired that alone use a parameter of one address.
+
+    Those have no partner yet, or one of another shape. A pass may add the positions after a norm, and the
+    other before it, and the pairs keep one of both orders.
+
+    Args:
+        a: The first graph.
+        b: The second graph.
+        pairs: Pairs of rows, as ``align`` returns them.
+    """
+    if "format" in a.facts or "format" in b.facts:
+        return list(pairs)
+    partner = {i: j for i, j in pairs if i >= 0}
+    apart = [(i, j) for i, j in pairs if min(i, j) < 0 or _shape(a, i) != _shape(b, j)]
+    left = [i for i, _ in apart if i >= 0], [j for _, j in apart if j >= 0]
+    users: tuple[dict[Hashable, list[int]], dict[Hashable, list[int]]] = {}, {}
+    for graph, rows, found in zip((a, b), left, users, strict=True):
+        for row in (row for row in rows if row in graph.row_params):
+            names = tuple(graph.params[number].address for number in graph.row_params[row])
+            found.setdefault((names, common_type(graph, row), _shape(graph, row)), []).append(row)
+    single = [(users[0][key], users[1][key]) for key in users[0] if key in users[1]]
+    found_pairs = {i[0]: j[0] for i, j in single if len(i) == len(j) == 1}
+    if not found_pairs:
+        return list(pairs)
+    others = {*found_pairs.values()}
+    partner = {i: -1 if j in others else j for i, j in partner.items()} | found_pairs
+    return in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+
+
+def _has_channels_moved(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether a shape is that of the other with its channels last instead of first, or so in turn."""
+    is_image = len(one) == len(other) > 2
+    return is_image and ((one[0], *one[2:], one[1]) == other or (other[0], *other[2:], other[1]) == one)
 
 
 def with_moved_results(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....core.analysis.alignment import same_modules
+from ....core.analysis.modules import same_modules
 from ....core.graph import INPUT, OP, OUTPUT, Graph
 from ....core.vocabularies.families import MOVES
 

@@ -63,7 +63,9 @@ class UsedParameters:
         sides = [f"{listed(names)} in {name}" for name, names in (("a", left_a), ("b", left_b)) if names]
         combined = [f"{COMBINED} ({', '.join(sides)}), so they are not compared one by one"] if sides else []
         left = left_a or left_b
-        if len(sides) == 2 or any(_own_name(address) != "bias" for address in left):
+        # If the other side uses no parameters at all, and is no file, it has combined none.
+        is_alone = not self.both and not {"format"} & {*a.graph.facts, *b.graph.facts}
+        if len(sides) == 2 or not (is_alone or all(_own_name(address) == "bias" for address in left)):
             return combined
         values = [(one, other, value_of(a, one), value_of(b, other)) for one, other in self.both]
         sentences = (

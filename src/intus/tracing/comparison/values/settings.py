@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ....core.analysis.alignment import same_modules
+from ....core.analysis.modules import same_modules
 from ....core.graph import Graph
 from ....core.vocabularies import common_type, is_translated
 from ....core.vocabularies.families import AVERAGE_POOLS, CONVOLUTIONS, MAX_POOLS, SOFTMAXES
