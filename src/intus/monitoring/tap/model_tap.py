@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
@@ -159,6 +160,7 @@ class ModelTap:
         )
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
+        self._looked = math.nan  # the last epoch in which it was looked whether rows of a pass are shuffled
         self._have_waited = False  # whether passes did until it was known whether they train the model
         self._deciding: UndecidedPass | None = None  # which came before, and is tagged now
         feed = getattr(backend, "feed", None)
@@ -665,7 +667,7 @@ class ModelTap:
         elif self._order.is_new(epoch, mode):
             began = process_seconds()
             first = self._order_of_call(inputs)
-            self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
+            self._order.on_forward_start(epoch, mode, first, self._shuffled)
             self.budget.pay_once(process_seconds_since(began))
         if not watched:
             self._skips.skip(named=named)
@@ -740,9 +742,19 @@ class ModelTap:
             one.is_recorded = self._begin(inputs, tags, expected)
             if tags.items is None:  # later the batch may have been written to, and its loader be gone
                 self._paid(self.source.keep_items, inputs, by.at, default=None)
+            found = by.at.items[0] if by.at.items else None
+            has_ids = tags.items is not None or (found is not None and found.ids is not None)
+            if not has_ids and self._looked != tags.epoch and not self._order.has_begun(tags.mode):
+                self._looked = tags.epoch  # it may take milliseconds
+                one.drawn.append(self._paid(self._backend.shuffled, default=None))
             if self.statistics is not None:
                 self.note(_ROWS_OF_EVALUATION_MODE.format(self.name))
         return True
+
+    def _shuffled(self) -> str | None:
+        """Return why rows come in another order than that of their dataset, as known when the pass ran."""
+        one = self._deciding
+        return one.drawn[0] if one is not None and one.drawn else self._backend.shuffled()
 
     def _number_of_ids(self, inputs: Any, tags: PassTags, *, waits: bool) -> int | None:
         """Return how many ids the rows of a pass have, or will have once it is decided; None if not known."""

@@ -45,6 +45,7 @@ class UndecidedPass:
         mode_of_training: Its mode if it trains.
         is_recorded: Whether its tensors are recorded.
         writes: The number of writes to the parameters before it.
+        drawn: Why its rows do not come in the order of their dataset, or None; empty if not looked at.
         records: Its records so far.
         parameters: What records its parameters at the end of the epoch, by address.
     """
@@ -55,6 +56,7 @@ class UndecidedPass:
     mode_of_training: str
     is_recorded: bool = False
     writes: int = 0
+    drawn: list[str | None] = field(default_factory=list)
     records: list[Kept] = field(default_factory=list)
     parameters: dict[str, Callable[[], bool]] = field(default_factory=dict)
 
