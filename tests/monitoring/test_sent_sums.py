@@ -354,7 +354,7 @@ def test_ranks_share_a_probe_set(tmp_path, kind, world):
 
 def own_passes(server, run, statistics, **more):
     """Train with a shuffled DataLoader and registered labels; returns the model and the probe's status."""
-    model = net(more.pop("width", 48))
+    model, modes = net(more.pop("width", 48)), more.pop("modes", [True])
     torch.manual_seed(1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     shared = {"run_pattern": f"^{run}$"}
@@ -364,11 +364,31 @@ def own_passes(server, run, statistics, **more):
     options = {"run": run, "name": "m", "statistics": statistics, "budget": math.inf, "block": True}
     with probe(model, HOST, server.port, **options, **more) as watch:
         for _ in range(2):
-            for rows, digit in loader:
+            for number, (rows, digit) in enumerate(loader):
+                model.train(modes[number % len(modes)])
                 optimizer.zero_grad()
                 F.cross_entropy(model(rows), digit).backward()
                 optimizer.step()
     return model, watch.status()
+
+
+@pytest.mark.long
+def test_statistics_of_a_training_in_evaluation_mode_are_its_rows(tmp_path):
+    """That it trains is known too late for statistics. Rows that follow statistics in an epoch are told."""
+    with Server(database=tmp_path / "x.db", port=0) as server:
+        own_passes(server, "rows", False)
+        own_passes(server, "evaluation mode", True, modes=[False])
+        own_passes(server, "rows first", True, modes=[False, True])
+        _, status = own_passes(server, "statistics first", True, modes=[True, False])
+        assert flush(HOST, server.port)
+    assert any("sent rows after statistics in one epoch" in one for one in status["faults"])
+    with Database(tmp_path / "x.db") as database:
+        rows, *others = (table_of(database, run) for run in ("rows", "evaluation mode", "rows first"))
+        assert len(rows) > 100
+        assert others == [rows, rows]
+        assert not table_of(database, "statistics first")
+        told = {one["run"] for one in database.notices() if "are sent, not statistics" in one["text"]}
+    assert told == {"evaluation mode", "rows first", "statistics first"}
 
 
 @pytest.mark.long

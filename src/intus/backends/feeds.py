@@ -81,18 +81,59 @@ class Backward(Protocol):
         """Return whether one may still come, because what the call computed is still in use."""
 
 
+class Moment(NamedTuple):
+    """The state of a training at a call.
+
+    Attributes:
+        stepped: The number of steps of optimizers before it.
+        arrivals: The batches that had come, as the framework keeps them.
+        items: The rows of the call; empty if they were not looked for.
+    """
+
+    stepped: int
+    arrivals: Any
+    items: list[Items | None]
+
+
+class Undecided(NamedTuple):
+    """The signs by which a call in evaluation mode is known to train the model, or not.
+
+    Attributes:
+        backward: The backward passes through it.
+        at: The state of the training at the call.
+    """
+
+    backward: Backward
+    at: Moment
+
+
+class Judged(NamedTuple):
+    """The facts that are known by now of a call of before.
+
+    Attributes:
+        trains: Whether it trains the model.
+        at: The state of the training at the call.
+    """
+
+    trains: bool
+    at: Moment
+
+
 class Feed(Protocol):
     """The source of a model's batches, observed until ``remove``.
 
     Attributes:
-        judged: Whether the call that is looked at trains the model, of one before; None of that in progress.
+        judged: What is known of the call that is looked at, if it is one of before; None of that in progress.
         on_end: Called with the number of an iteration once it is over and its last batch was used; or None.
-        on_step: Called before each step of an optimizer that has parameters of the model; or None.
+        on_step: Called before each step of an optimizer that has parameters of the model, with whether a
+            closure makes its gradients; or None.
+        on_stepped: Called after each of those with a closure; or None.
     """
 
-    judged: bool | None
+    judged: Judged | None
     on_end: Callable[[int], None] | None
-    on_step: Callable[[], None] | None
+    on_step: Callable[[bool], None] | None
+    on_stepped: Callable[[], None] | None
 
     def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
         """Return where the batch in a call's arguments comes from; None if nothing is known.
@@ -155,15 +196,11 @@ class Feed(Protocol):
     def is_training(self) -> bool:
         """Return whether the call in progress trains the model: in training mode, with gradients."""
 
-    def is_undecided(self) -> bool:
-        """Return whether the call in progress may train the model although it is in evaluation mode."""
+    def undecided(self) -> Undecided | None:
+        """Return what tells whether the call that begins trains the model; None if its mode does."""
 
-    def backward(self, output: Any) -> Backward | None:
-        """Return what tells of backward passes through a call; None if there can be none.
-
-        Args:
-            output: What the call returned.
-        """
+    def expects_step(self) -> bool | None:
+        """Return whether an optimizer may step the model; None if one may be new since none was found."""
 
     def has_optimizer(self) -> bool:
         """Return whether an optimizer has the model's parameters. It may take some milliseconds."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.feeds import Backward, Feed, Origin
+from ..backends.feeds import Feed, Judged, Moment, Origin, Undecided
 from .epochs import EpochFinder, EpochLog
 from .item_finder import ItemFinder
 from .pass_data import UNKNOWN, Data, PassData
@@ -225,6 +225,16 @@ class DataSource:
         _, data, epochs = self._observed
         return self._items.ids_of(inputs, mode, data.training, are_kept=epochs.are_rows_unknown())
 
+    def keep_items(self, inputs: Any, at: Moment) -> None:
+        """Keep the rows of a call that begins, of which it is asked later.
+
+        Args:
+            inputs: The arguments of the call.
+            at: The state of the training at it.
+        """
+        if self._observed is not None and self._items.is_searching:
+            at.items.append(self._observed.feed.items(inputs))
+
     @property
     def has_ids(self) -> bool:
         """True if the ids of recorded rows are found."""
@@ -258,23 +268,19 @@ class DataSource:
 
     # -- the state of the training ---------------------------------------------------------------------
 
-    def is_undecided(self) -> bool:
-        """Return whether the call in progress may train the model although it is in evaluation mode."""
-        return self._observed is not None and self._observed.feed.is_undecided()
+    def undecided(self) -> Undecided | None:
+        """Return what tells whether the call that begins trains the model; None if its mode does."""
+        return None if self._observed is None else self._observed.feed.undecided()
 
-    def backward(self, output: Any) -> Backward | None:
-        """Return what tells of backward passes through a call that returned this; None if none can come."""
-        return None if self._observed is None else self._observed.feed.backward(output)
+    def expects_step(self) -> bool | None:
+        """Return whether an optimizer may step the model; None if that is not known. See ``Feed``."""
+        return self._observed is not None and self._observed.feed.expects_step()
 
     @contextmanager
-    def judged(self, *, trains: bool) -> Iterator[None]:
-        """Return a context in which a call of before is looked at, of which it is known what it does.
-
-        Args:
-            trains: Whether it trains the model.
-        """
+    def judged(self, judged: Judged) -> Iterator[None]:
+        """Return a context in which a call of before is looked at, of which it is known what it does."""
         if self._observed is not None:
-            self._observed.feed.judged = trains
+            self._observed.feed.judged = judged
         try:
             yield
         finally:

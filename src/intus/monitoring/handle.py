@@ -546,6 +546,7 @@ class Probe:
             raise InputError(
                 "This probe has no probe set to run. Pass probe_set=(inputs, labels) to probe()."
             )
+        self._tap.decide_all()
         self._tap.probe_runs.run_on_request()
 
     def register_targets(
@@ -599,6 +600,7 @@ class Probe:
         It records no more passes: one warning says so if its epoch, step, mode or items are set later, or a
         step goes through.
         """
+        self._tap.decide_all()
         self._tap.probe_runs.ends()
         self._attachment.remove()
         self._log.post()

@@ -235,11 +235,17 @@ class PassStatistics:
             found = []
         else:
             found = self._found(tensor, cut, items, labels)
-        if not self._repeats:
-            (self._as_statistics if found else self._as_rows).add(key)
-            if not found and key in self._as_statistics:
-                self._mixed.setdefault(period[1], {})[tensor.address] = None
+        if found and not self._repeats:
+            self._as_statistics.add(key)
+        elif not self._repeats:
+            self.rows_are_sent(*key)
         return found
+
+    def rows_are_sent(self, period: Period, place: Place) -> None:
+        """Register that rows of a tensor are sent in a period, with which later statistics do not go."""
+        self._as_rows.add((period, place))
+        if (period, place) in self._as_statistics:
+            self._mixed.setdefault(period[1], {})[place.address] = None
 
     def take_mixed(self) -> dict[str, list[str]]:
         """Return the layers of which rows followed statistics in a period since the last call, by mode."""

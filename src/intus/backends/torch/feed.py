@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -11,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from ...core.nested import leaves
-from ..feeds import Items, Origin
+from ..feeds import Items, Judged, Moment, Origin, Undecided
 from .backward import BackwardPasses
 from .eval_forward import buffer_writes, fingerprint, gradients, values_by_sample, version_by_sample
 from .kept_values import attach
-from .loaders import LOADERS, is_trained
+from .loaders import LOADERS, Arrivals, is_trained
 from .order import row_contents
 from .updates import StepCounter
 
 _FEW = 16  # values
+_REST = 100.0  # times as long as a look for an optimizer took no other follows
 
 
 class TorchFeed:
@@ -31,13 +33,15 @@ class TorchFeed:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = weakref.ref(model)
-        self.judged: bool | None = None
+        self.judged: Judged | None = None
         self.on_end: Callable[[int], None] | None = None
-        self.on_step: Callable[[], None] | None = None
-        self._steps = StepCounter(model, self._before_step)
+        self.on_step: Callable[[bool], None] | None = None
+        self.on_stepped: Callable[[], None] | None = None
+        self._steps = StepCounter(model, self._before_step, self._after_closure)
         self._written = buffer_writes(model)
         self._remembered = 0, 0, 0
-        self._looked, self._has_optimizer = 0, False  # calls in evaluation mode that may train; one was found
+        self._has_optimizer = False  # whether one was found
+        self._requests, self._look_again = 0, 0.0  # for one, and when to look for it again
         self._came_before = LOADERS.came
         self._on_load: Callable[[], None] | None = None
         self._undo = [LOADERS.attach(self._ended), self._steps.remove]
@@ -45,19 +49,21 @@ class TorchFeed:
 
     def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
         """Return where the batch in a call's arguments comes from."""
-        return LOADERS.origin(inputs, trained, guesses=guesses, since=since)
+        return LOADERS.origin(self._arrivals, inputs, trained, guesses=guesses, since=since)
 
     def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
         """Return where the batch may come from, and whether it was recognized."""
-        return LOADERS.source(inputs, since)
+        return LOADERS.source(self._arrivals, inputs, since)
 
     def outers(self, origin: Origin, before: Origin | None = None, *, since: int) -> list[Origin]:
         """Return the iterations within which that of a call may be under way, the first to begin first."""
-        return LOADERS.outers(origin, before, since)
+        return LOADERS.outers(self._arrivals, origin, before, since)
 
     def items(self, inputs: Any) -> Items | None:
         """Return the ids of the rows in a call's arguments."""
-        return LOADERS.items(inputs, self._came_before)
+        if self.judged is not None and self.judged.at.items:
+            return self.judged.at.items[0]
+        return LOADERS.items(self._arrivals, inputs, self._came_before)
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""
@@ -86,25 +92,31 @@ class TorchFeed:
     def is_training(self) -> bool:
         """Return whether the model is in training mode, with gradients enabled."""
         if self.judged is not None:
-            return self.judged
+            return self.judged.trains
         model = self._model()
         return model is not None and model.training and torch.is_grad_enabled()
 
-    def is_undecided(self) -> bool:
-        """Return whether the model is in evaluation mode, with gradients enabled, and has an optimizer."""
+    def undecided(self) -> Undecided | None:
+        """Return what tells whether the call that begins trains the model; None if its mode does."""
         model = self._model()
         if model is None or model.training or not torch.is_grad_enabled():
-            return False
-        if not self._has_optimizer:
-            self._looked += 1  # it takes milliseconds, so it is done in the calls 1, 2, 4, 8, …
-            is_due = self._looked & (self._looked - 1) == 0
-            self._has_optimizer = self._steps.done > 0 or (is_due and is_trained(model))
-        return self._has_optimizer
+            return None
+        return Undecided(BackwardPasses(), Moment(self._steps.done, LOADERS.arrivals, []))
 
-    def backward(self, output: Any) -> BackwardPasses | None:
-        """Return what tells of backward passes through a call; None if there can be none."""
-        passes = BackwardPasses(output)
-        return passes if passes.may_come() else None
+    def expects_step(self) -> bool | None:
+        """Return whether an optimizer may step the model; None if none was found before, and one may be new.
+
+        To look for one takes milliseconds, so it is done at the requests 1, 2, 4, 8, … and now and then.
+        """
+        if self._has_optimizer or self._steps.done:
+            return True
+        self._requests += 1
+        began = time.perf_counter()
+        if began < self._look_again and self._requests & (self._requests - 1):
+            return None
+        self._has_optimizer = self.has_optimizer()
+        self._look_again = began + _REST * (time.perf_counter() - began)
+        return self._has_optimizer
 
     def has_optimizer(self) -> bool:
         """Return whether an optimizer has the model's parameters."""
@@ -113,11 +125,11 @@ class TorchFeed:
 
     def steps(self) -> int:
         """Return the number of steps of optimizers so far that have parameters of the model."""
-        return self._steps.count()
+        return self._steps.count() if self.judged is None else self.judged.at.stepped
 
     def stepped(self) -> int:
         """Return what ``steps`` does, at no cost: layers that were replaced since then do not count."""
-        return self._steps.done
+        return self._steps.done if self.judged is None else self.judged.at.stepped
 
     def stepped_by(self) -> int:
         """Return a number of the optimizer that made the last step; 0 if that is not known."""
@@ -125,11 +137,11 @@ class TorchFeed:
 
     def came(self) -> int:
         """Return the number of batches that came so far of any loader."""
-        return LOADERS.came
+        return self._arrivals.came
 
     def sources(self, since: int) -> set[int]:
         """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
-        return LOADERS.sources(since)
+        return {one.iteration.number for one in self._arrivals.recent if one.number > since}
 
     def are_buffers_written(self) -> bool:
         """Return whether buffers, such as the statistics of batch normalization, were written to."""
@@ -190,13 +202,22 @@ class TorchFeed:
         if (model := self._model()) is not None:
             self._undo.append(attach(model, self._before_load))
 
+    @property
+    def _arrivals(self) -> Arrivals:
+        """The batches that had come at the call that is looked at."""
+        return LOADERS.arrivals if self.judged is None else self.judged.at.arrivals
+
     def remove(self) -> None:
         """Stop observing. Calling it again has no effect."""
         self._detach()
 
-    def _before_step(self) -> None:
+    def _before_step(self, has_closure: bool) -> None:
         if self.on_step is not None:
-            self.on_step()
+            self.on_step(has_closure)
+
+    def _after_closure(self) -> None:
+        if self.on_stepped is not None:
+            self.on_stepped()
 
     def _before_load(self) -> None:
         if self._on_load is not None:

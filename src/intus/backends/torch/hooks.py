@@ -172,6 +172,8 @@ class OnExit(OnModule):
         if not session.running:
             return
         session.channels.leave(module, args, output)
+        if session.backward is not None:
+            session.backward.observe(output)
         entered = session.entered.get(self.address)
         visit = entered.pop() if entered else session.visit(self.address, self.type, module)
         if visit is None:

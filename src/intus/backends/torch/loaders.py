@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -165,6 +165,18 @@ class _Batch:
         self.nbytes = sum(one.numel() * one.element_size() for one in self.tensors)
 
 
+class Arrivals(NamedTuple):
+    """The batches that had come at some time.
+
+    Attributes:
+        recent: The newest, as far as they are kept.
+        came: The number of all.
+    """
+
+    recent: list[_Batch]
+    came: int
+
+
 class _Joined(Sequence[int]):
     """The indices of subsets that are joined: in each part, through the subsets around it."""
 
@@ -196,6 +208,7 @@ class LoaderObserver:
         complete: How many batches came in iterations that went on to the end, by their numbers.
         given: How many batches came in each iteration.
         came: The number of batches that came so far.
+        arrivals: These batches; another object for each that comes.
     """
 
     def __init__(self) -> None:
@@ -205,7 +218,7 @@ class LoaderObserver:
         self._numbers = count(1)
         self._iterations: weakref.WeakKeyDictionary[Any, _Iteration] = weakref.WeakKeyDictionary()
         self._datasets = Datasets()
-        self._recent: list[_Batch] = []
+        self.arrivals = Arrivals([], 0)
         self._iterators: dict[int, weakref.ref[Any]] = {}  # by the number of the iteration
         self.complete: dict[int, int] = {}
         self.given: dict[int, int] = {}
@@ -245,7 +258,7 @@ class LoaderObserver:
                 for name, original in self._originals.items():
                     setattr(_BaseDataLoaderIter, name, original)
                 self._originals = {}
-                self._recent = []
+                self.arrivals = Arrivals([], self.came)
                 self.complete.clear()
                 self.given.clear()
                 self._iterators.clear()
@@ -257,28 +270,31 @@ class LoaderObserver:
                 self._iterations = weakref.WeakKeyDictionary()
                 self._datasets = Datasets()
 
-    def origin(self, inputs: Any, trained: Collection[int], *, guesses: bool, since: int) -> Origin | None:
+    def origin(
+        self, at: Arrivals, inputs: Any, trained: Collection[int], *, guesses: bool, since: int
+    ) -> Origin | None:
         """Return where the batch of a call's arguments comes from; None if no DataLoader is known to give it.
 
         It compares addresses in memory. Otherwise it takes the batch that came last, if that is of an
         iteration that is known to train the model. Of another one, the values of a few calls are compared.
 
         Args:
+            at: The batches that had come at the call.
             inputs: The arguments of the call; empty for a step of an optimizer that stands for one.
             trained: The iterations that are known to train the model.
             guesses: Whether a batch of another iteration is taken if it is under way, or is like one that was
                 read into a list: it came after the last call, and others were recognized.
             since: The number of batches that had come at the last call.
         """
-        recent = self._recent
+        recent = at.recent
         if not recent:
             return None
         of = recent[-1].iteration
-        if of.stood_for == self.came and inputs:  # the call follows within the step, as in a closure
+        if of.stood_for == at.came and inputs:  # the call follows within the step, as in a closure
             of.calls, of.stood_for = of.calls - 1, 0
         # the usual case, for which nothing is compared: this runs before each step of a training
         is_trained = of.number in trained
-        is_usual = is_trained and of.calls + 1 >= of.batches and self.came != since
+        is_usual = is_trained and of.calls + 1 >= of.batches and at.came != since
         if not is_usual or any(batch.iteration is not of for batch in recent):
             batch = _match(recent, inputs, _shares_rows)
             # Training without a loader may have rows that equal those of one that was read through meanwhile.
@@ -291,31 +307,32 @@ class LoaderObserver:
                 self._recognized.add(of.number)
                 of.calls -= is_again  # a further pass over it is no call with another one
             elif not is_trained and not (
-                guesses and (self.is_open(of.number) or self._is_listed(inputs, trained, since))
+                guesses and (self.is_open(of.number) or self._is_listed(recent, inputs, trained, since))
             ):
                 return None
         of.calls += 1
         if not inputs:
-            of.stood_for = self.came
+            of.stood_for = at.came
         return _origin(of)
 
-    def _is_listed(self, inputs: Any, trained: Collection[int], since: int) -> bool:
+    def _is_listed(self, recent: list[_Batch], inputs: Any, trained: Collection[int], since: int) -> bool:
         """Return whether a call may have an early batch of an iteration that was read into a list."""
-        if self._recent[-1].number <= since or self._recognized.isdisjoint(trained):
+        if recent[-1].number <= since or self._recognized.isdisjoint(trained):
             return False
-        of = self._recent[-1].iteration
-        shapes = {one.shape for batch in self._recent if batch.iteration is of for one in batch.tensors}
+        of = recent[-1].iteration
+        shapes = {one.shape for batch in recent if batch.iteration is of for one in batch.tensors}
         return any(one.shape in shapes for one in leaves(inputs, Tensor) if one.ndim)
 
-    def source(self, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
+    def source(self, at: Arrivals, inputs: Any, since: int | None) -> tuple[list[Origin], bool]:
         """Return what ``origin`` does, counting no call, and whether a tensor of the batch was recognized.
 
         Args:
+            at: The batches that had come at the call.
             inputs: The arguments of the call.
             since: Of a call that is not recognized, all iterations are returned that gave a batch after so
                 many, and that its rows may be of; None for all batches that are kept.
         """
-        recent = list(self._recent)
+        recent = at.recent
         batch = _match(recent, inputs, _shares_rows)
         if batch is None and any(one.iteration is not recent[-1].iteration for one in recent):
             batch = _match(recent, inputs, _has_equal_rows)
@@ -326,38 +343,40 @@ class LoaderObserver:
         found = {one.iteration.number: one.iteration for one in newest if _may_be_of(tensors, one, newest)}
         return [_origin(of) for of in found.values()], False
 
-    def outers(self, origin: Origin, before: Origin | None, since: int) -> list[Origin]:
+    def outers(self, at: Arrivals, origin: Origin, before: Origin | None, since: int) -> list[Origin]:
         """Return iterations that began before the newest batch of a call's came, and have no call yet.
 
         Args:
+            at: The batches that had come at the call.
             origin: That of the call.
             before: The iteration of the loop before. One over its rows, which those of the call are not, may
                 also have begun after the batch.
             since: The number of batches that had come before they began.
         """
         sought = None if before is None or origin.has_rows_of(before) else before
-        came = [batch.iteration for batch in self._recent]
-        newest = max((at for at, of in enumerate(came) if of.number == origin.iteration), default=0)
+        came = [batch.iteration for batch in at.recent]
+        newest = max((place for place, of in enumerate(came) if of.number == origin.iteration), default=0)
         found: dict[int, Origin] = {}
-        for at, of in enumerate(came):
+        for place, of in enumerate(came):
             one = _origin(of)
             is_new = of.began > since and of.batches <= _FIRST_BATCHES and not of.calls
-            is_before = at < newest or (sought is not None and one.has_rows_of(sought))
+            is_before = place < newest or (sought is not None and one.has_rows_of(sought))
             if of.number != origin.iteration and is_new and is_before and self.is_open(of.number):
                 found[of.number] = one
         return [*found.values()]
 
-    def items(self, inputs: Any, since: int) -> Items | None:
+    def items(self, at: Arrivals, inputs: Any, since: int) -> Items | None:
         """Return the ids of the rows in a call's arguments; None if no DataLoader gave a batch.
 
         It compares values where addresses differ, which waits for a GPU.
 
         Args:
+            at: The batches that had come at the call.
             inputs: The arguments of the call.
             since: The number of batches that had come when the model was first observed. If no batch is
                 recognized, loaders that were read to their end before are taken to be those of other models.
         """
-        recent = self._recent
+        recent = at.recent
         if not recent:
             return None
         batch = _match(recent, inputs, _shares_rows) or _match(recent, inputs, _has_equal_rows)
@@ -401,10 +420,6 @@ class LoaderObserver:
         found = {(numbers[at], place): is_shown for (at, place), is_shown in in_order.items()}
         known |= {pair for pair, is_shown in found.items() if is_shown}
         return [batch.tensors[one] for one in sorted({number for number, _ in found.keys() & known})]
-
-    def sources(self, since: int) -> set[int]:
-        """Return the iterations that gave a batch after the first ``since`` batches, as far as kept."""
-        return {batch.iteration.number for batch in self._recent if batch.number > since}
 
     def is_gone(self, dataset: int) -> bool:
         """Return whether a dataset, or the part of one that an iteration draws from, no longer exists."""
@@ -530,12 +545,12 @@ class LoaderObserver:
         """Keep the newest batch of an iteration, and forget others."""
         ahead = min(iteration.batches - iteration.calls, _AHEAD)  # no model was called with so many of it
         kept, nbytes = [iteration.newest[-1]], 0
-        for batch in reversed(self._recent):
+        for batch in reversed(self.arrivals.recent):
             nbytes += batch.nbytes
             is_new = len(kept) < _RECENT or (len(kept) < ahead and nbytes <= _AHEAD_BYTES)
             if is_new or (batch in batch.iteration.newest and self.is_open(batch.iteration.number)):
                 kept.append(batch)
-        self._recent = kept[::-1]  # another list, for a call may read this one
+        self.arrivals = Arrivals(kept[::-1], self.came)
 
     def _ended(self, iterator: Any) -> None:
         iteration = self._iterations[iterator]

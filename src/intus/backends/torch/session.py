@@ -20,6 +20,7 @@ from ..base import OVERLAPS, Operation, Tap
 from ..epoch_end import show_parameter
 from ..several import Several
 from ..visit import Visit
+from .backward import BackwardPasses
 from .captured_tensor import Packed, Part, captured, main_part, parts, unpacked
 from .channels import ChannelsFirst
 from .eval_forward import is_capturing
@@ -63,6 +64,7 @@ class Session:
         self.has_gradients = False  # whether this pass began with gradients enabled
         self.without_gradients: set[str] = set()  # modules that nevertheless ran without
         self.rows: RowFollower | None = None  # of this pass, if its rows are followed
+        self.backward: BackwardPasses | None = None  # through this pass, if it may train without its mode
         self.assumed: list[str] = []  # modules of this pass whose rows are assumed to be in order
         self.packs = False  # whether the model has layers that may get packed items
         self.axes: dict[str, int] = {}  # batch axes of modules by their place in the model
@@ -126,6 +128,14 @@ class Session:
         """Return the axis of the rows if the tap wants those of this pass followed, else None."""
         wanted: Callable[[], int | None] | None = getattr(self.tap, "axis_to_follow", None)
         return None if wanted is None else wanted()
+
+    def _backward_passes(self, inputs: Any) -> BackwardPasses | None:
+        """Return what observes the backward passes through this pass, if the tap wants to know of them."""
+        wanted: Callable[[], BackwardPasses | None] | None = getattr(self.tap, "backward_passes", None)
+        passes = None if wanted is None else wanted()
+        if passes is not None:
+            passes.begin(inputs)
+        return passes
 
     def follow(self, visit: Visit, module: nn.Module, given: Any, made: Any) -> None:
         """Follow the rows of the batch through a module, and report those that have moved."""
@@ -212,6 +222,7 @@ class Session:
                 self.entered.clear()
                 self.assumed.clear()
                 self.channels.clear()
+                self.backward = self._backward_passes(inputs)
                 axis = self._axis_to_follow()
                 self.rows = None if axis is None else RowFollower(_main(inputs), axis, packs=self.packs)
                 self._enter(frame)  # again, if a pass that the tap made has ended in its place
@@ -256,6 +267,10 @@ class Session:
         self.is_called = False
         self.rows = None  # which holds autograd's graph
         if self._leave():
+            if self.backward is not None:
+                self.backward.observe(output)
+                self.backward.end()
+                self.backward = None
             self.tap.on_forward_end(output)
 
     def on_first_call_end(self) -> None:

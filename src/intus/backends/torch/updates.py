@@ -192,11 +192,14 @@ class StepCounter:
 
     Args:
         model: The model, of which no reference is kept.
-        before: A method, to be called before each such step. It is referred to weakly.
+        before: A method, to be called before each such step with whether a closure makes its gradients. It is
+            referred to weakly.
+        after: A method, to be called after each such step with a closure. It is referred to weakly.
     """
 
-    def __init__(self, model: nn.Module, before: Callable[[], None]) -> None:
-        self._model, self._before = weakref.ref(model), weakref.WeakMethod(before)
+    def __init__(self, model: nn.Module, before: Callable[[bool], None], after: Callable[[], None]) -> None:
+        self._model = weakref.ref(model)
+        self._before, self._after = weakref.WeakMethod(before), weakref.WeakMethod(after)
         self._own = {id(parameter) for parameter in model.parameters()}
         self._count = 0
         self._numbers: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
@@ -237,9 +240,9 @@ class StepCounter:
             closure = _has_closure(args, named)  # which makes the gradients
             if self._trains(optimizer, closure=closure) and (before := self._before()) is not None:
                 with hidden():
-                    before()
+                    before(closure)
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, *given: Any) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, named: Any) -> None:
         if is_symbolic():
             return
         with suppress(Exception):
@@ -248,6 +251,9 @@ class StepCounter:
                 if self._last() is not optimizer:
                     self._numbers.setdefault(optimizer, self._count)
                     self._last = weakref.ref(optimizer)
+                if _has_closure(args, named) and (after := self._after()) is not None:
+                    with hidden():
+                        after()
 
     def _trains(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> bool:
         """Return whether a step changes the model: a parameter without a gradient is left alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...backends.base import Backend, CapturedTensor, GraphRecorder, Operation
+from ...backends.feeds import Judged, Undecided
 from ...backends.sharding import Together
 from ...core.doubt import Doubt
 from ...core.errors import IntusError
@@ -68,9 +70,15 @@ _TAKEN_OVER = (
 )
 _NO_CALL = "intus: %s was never called while it was probed, so nothing is recorded. %s"
 _UNPROVEN = (
-    "Passes of {} in evaluation mode with gradients were too many or too large to wait for a step of an "
-    "optimizer, which would show that they train the model. They are recorded as evaluations (mode eval), "
-    "which is not proven. Call model.train() before a training, or pass a probe_set."
+    "Passes of {} in evaluation mode with gradients were taken for evaluations (mode eval) before a step of "
+    "an optimizer could show that they train the model, which is not proven: they were too many or too large "
+    "to wait for it, or no optimizer was known yet. Call model.train() before the training, or pass a "
+    "probe_set."
+)
+_UNSEEN = (
+    "An optimizer steps {} in evaluation mode, and no backward pass was seen through what its modules "
+    "returned, so that it is not known which of its passes train it. They are recorded as evaluations (mode "
+    "eval), which is not proven. Call model.train() before the training, or pass a probe_set."
 )
 _ROWS_OF_EVALUATION_MODE = (
     "Rows of passes of {} in evaluation mode with gradients are sent, not statistics: that such a pass "
@@ -152,15 +160,21 @@ class ModelTap:
         )
         self._has_gradients: Callable[[], bool] | None = getattr(backend, "has_gradients", None)
         self._is_differentiated = False  # whether a pass of the training had gradients
+        self._looked = math.nan  # the last epoch in which it was looked whether rows of a pass are shuffled
+        self._have_waited = False  # whether passes did until it was known whether they train the model
         self._deciding: UndecidedPass | None = None  # which came before, and is tagged now
         feed = getattr(backend, "feed", None)
         observed = feed(model) if feed is not None else None
-        self._undecided = UndecidedPasses(sender.capacity * _SHARE_UNDECIDED, self._say_unproven)
+        self._undecided = UndecidedPasses(
+            sender.capacity * _SHARE_UNDECIDED,
+            self._expects_step,
+            lambda: self.troubles.inform("epochs", _UNPROVEN.format(self.name), "warning"),
+        )
         self._decides = observed is not None and (
             probe_set is None or (probe_set.every is None and together is None)
         )
         if observed is not None and self._decides:
-            observed.on_step = self._before_step
+            observed.on_step, observed.on_stepped = self._before_step, self._decide_known
         if observed is not None and probe_set is not None and together is None:
             observed.before_load(self._before_load)
         self._order_of_call = OrderOfCall(partial(backend.order, axis=schedule.batch_axis))
@@ -230,7 +244,7 @@ class ModelTap:
 
     @epoch.setter
     def epoch(self, value: float) -> None:
-        self._decide_all()
+        self.decide_all()
         self._begin_epoch(value)
 
     def _begin_epoch(self, value: float) -> None:
@@ -414,27 +428,51 @@ class ModelTap:
             return True
         if self._skips_again():
             return False
-        if not self.probe_runs.running:
-            if self._undecided:
-                decided = self._undecided
-                after = decided.before_others if self.source.trains() else decided.before_call
-                self._decide(after(self.source.stepped))
-            if self._decides and self.source.is_undecided():
-                return self._wait_with(inputs)
-            self._find_epoch(inputs)
-            self.probe_runs.step_begins(self._step)
-        tags = self.probe_runs.tags(self._step) or self._training_tags(inputs)
+        if self.probe_runs.running:
+            tags = self.probe_runs.tags(self._step)
+            return tags is not None and self._begin(inputs, tags, tags.mode)
+        if self._undecided:
+            known = self._undecided.all if self.source.trains() else self._undecided.known
+            self._decide(known(self.source.stepped))
+        undecided = self.source.undecided() if self._decides else None
+        if undecided is not None:
+            return self._wait_with(inputs, undecided)
+        self._find_epoch(inputs)
+        self.probe_runs.step_begins(self._step)
+        tags = self._numbered()
+        is_recorded = self._tag(tags, inputs)
         self._order_of_call.forget()
-        if tags is None or self.is_refused():
+        return is_recorded and self._begin(inputs, tags, tags.mode)
+
+    def _numbered(self) -> PassTags:
+        """Return the tags of a call of the training as it begins, and number the next one."""
+        tags = PassTags(self._epoch, self._step, self._mode_of_pass(), self._items)
+        self._step += 1
+        self._items = self._skipped_like = None
+        if not self.probe_runs.replaces_training:
+            self.costs.pay_sender()
+        return tags
+
+    def _begin(self, inputs: Any, tags: PassTags, mode: str) -> bool:
+        """Begin to record a pass; False if it is refused.
+
+        Args:
+            inputs: The arguments of the call.
+            tags: Its tags.
+            mode: Its mode, as far as is known.
+        """
+        if self.is_refused():
             return False
         began = thread_seconds()
         self.costs.begin_pass()
-        self._tags = tags
-        if not self.probe_runs.running:  # which has done so
-            self.follow_model(self._model(), tags.epoch, tags.mode)
+        self._tags, waits = tags, self._undecided.have(tags)
+        if waits:  # what is other than before is said once its epoch is known
+            self.followed.follow(self._model())
+        elif tags.mode != PROBE_SET_MODE:  # whose runner has done so
+            self.follow_model(self._model(), tags.epoch, mode)
         self._fit.begin_pass()
         self._ids.begin_pass()
-        self._axes.begin(inputs, tags.epoch, tags.mode, None if tags.items is None else len(tags.items))
+        self._axes.begin(inputs, tags.epoch, mode, self._number_of_ids(inputs, tags, waits=waits))
         if not self._graph.begin(inputs):
             self.budget.pay(thread_seconds_since(began))
         return True
@@ -561,12 +599,19 @@ class ModelTap:
                 self.probe_runs.training_begins()
             self._begin_epoch(epoch)
 
-    def _before_step(self) -> None:
-        """Find the epoch of a step of an optimizer, which changes the model also where it is not called."""
+    def _before_step(self, has_closure: bool) -> None:
+        """Find the epoch of a step of an optimizer, which changes the model also where it is not called.
+
+        Args:
+            has_closure: Whether a function that the step calls makes the gradients.
+        """
         if self._replaced or self._ended or self.probe_runs.running or are_probes_disabled():
             return
         self._decide(self._undecided.before_step())
         if not self.probe_runs.replaces_training:
+            is_seen = has_closure or self._is_differentiated or self.current_mode() in (_TRAINING, self._mode)
+            if self._have_waited and not is_seen:
+                self.troubles.inform("epochs", _UNSEEN.format(self.name), "warning")
             return
         try:
             self._find_begun(self.source.epoch_at_step(self._epoch, self.name))
@@ -585,30 +630,59 @@ class ModelTap:
 
     def _epoch_over(self) -> None:
         """Run the probe set as soon as an epoch is over: the model may not live until the next one."""
+        self._decide_known()
         self._show_parameters()
         self.probe_runs.loader_ends()
 
-    def _training_tags(self, inputs: Any) -> PassTags | None:
-        """Return the tags of a call of the training, or None if it is not recorded."""
-        epoch, step, items = self._epoch, self._step, self._items
-        self._step += 1
+    def _tag(self, tags: PassTags, inputs: Any, *, is_recorded: bool | None = None) -> bool:
+        """Tag a pass of which it is known now whether it trains the model, and return whether it is recorded.
+
+        Args:
+            tags: Its tags so far.
+            inputs: The arguments of the call.
+            is_recorded: Whether it was, of one that waited; None if the budget is to decide.
+        """
         self._passes += 1
-        self._items = None
-        self._skipped_like = None
         if self.probe_runs.replaces_training:
-            return None
-        mode, is_unnamed = self._mode_of_pass(), items is None
+            return False
+        epoch, mode, is_unnamed = self._epoch, tags.mode, tags.items is None
+        tags.epoch, period = epoch, (epoch, mode)
         if mode != self._turns.mode:  # a call less in most passes; see _skips_again
             self._turns.change_mode(mode)
-        self.costs.pay_sender()
         # One score must not be of the rows of two datasets.
         if self._paid(self.source.is_of_second, inputs, epoch, mode, default=False):
-            return None
-        watched = self._is_watched(epoch, mode)
-        tags = self._tags_of(inputs, PassTags(epoch, step, mode, items), watched=watched)
-        if not watched and not self.source.is_searching:
-            self._skipped_like = epoch, mode, is_unnamed
-        return tags
+            return False
+        watched = self._is_watched(epoch, mode) if is_recorded is None else is_recorded
+        if is_unnamed and (watched or period not in (self._order.period, self._named)):
+            tags.items = self._paid(self.source.items_of, inputs, mode, default=None)
+            if tags.items is None and self.source.is_refused:
+                self._order.refuse(mode)
+        has_ids = tags.items is not None
+        if tags.items is not None:
+            self.targets.check_items(tags.items, mode)
+        named = has_ids or (not watched and (self.source.has_ids or period == self._named))
+        if named:
+            self._named = period
+            self._order.on_named(mode)
+        elif self._order.is_new(epoch, mode):
+            began = process_seconds()
+            first = self._order_of_call(inputs)
+            self._order.on_forward_start(epoch, mode, first, self._shuffled)
+            self.budget.pay_once(process_seconds_since(began))
+        if not watched:
+            self._skips.skip(named=named)
+            if is_recorded is None and not self.source.is_searching:
+                self._skipped_like = epoch, mode, is_unnamed
+            return False
+        self._skips.last_recorded = epoch
+        self._ids.count(mode, named=has_ids)
+        tags.ordered = has_ids or self._order.is_known(mode)
+        tags.facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
+        if is_recorded is None:  # otherwise rows were copied already
+            tags.rows, tags.trains = self.budget.rows, mode == _TRAINING or self._takes_gradients()
+            if self.statistics is not None:
+                tags.labels = self._labels.of_pass(self.statistics, period, tags.items)
+        return True
 
     def _is_watched(self, epoch: float, mode: str) -> bool:
         """Return whether a pass of the training that begins now is recorded."""
@@ -616,42 +690,6 @@ class ModelTap:
             self._fit.adapt()
         period = epoch, mode
         return not self.budget.skips(period, mode) and self.budget.allows(process_seconds(), period, mode)
-
-    def _tags_of(self, inputs: Any, tags: PassTags, *, watched: bool) -> PassTags | None:
-        """Return the tags of a pass of the training with all that its data tell; None if it is not recorded.
-
-        Args:
-            inputs: The arguments of the call.
-            tags: The tags as far as they are known without.
-            watched: Whether it is recorded.
-        """
-        epoch, mode, items, period = tags.epoch, tags.mode, tags.items, (tags.epoch, tags.mode)
-        if items is None and (watched or period not in (self._order.period, self._named)):
-            items = self._paid(self.source.items_of, inputs, mode, default=None)
-            if items is None and self.source.is_refused:
-                self._order.refuse(mode)
-        if items is not None:
-            self.targets.check_items(items, mode)
-        named = items is not None or (not watched and (self.source.has_ids or period == self._named))
-        if named:
-            self._named = period
-            self._order.on_named(mode)
-        elif self._order.is_new(epoch, mode):
-            began = process_seconds()
-            first = self._order_of_call(inputs)
-            self._order.on_forward_start(epoch, mode, first, self._backend.shuffled)
-            self.budget.pay_once(process_seconds_since(began))
-        if not watched:
-            self._skips.skip(named=named)
-            return None
-        self._skips.last_recorded = epoch
-        self._ids.count(mode, named=items is not None)
-        ordered = items is not None or self._order.is_known(mode)
-        statistics = None if self._deciding else self.statistics
-        labels = None if statistics is None else self._labels.of_pass(statistics, period, items)
-        facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
-        trains = mode == _TRAINING or self._takes_gradients()
-        return PassTags(epoch, tags.step, mode, items, self.budget.rows, ordered, labels, facts, trains)
 
     def _facts(self, inputs: Any, epoch: float) -> PassFacts:
         """Return what the server shall know of a pass of the training that is recorded."""
@@ -689,42 +727,39 @@ class ModelTap:
 
     # -- passes in evaluation mode, which may train the model -------------------------------------------
 
-    def _wait_with(self, inputs: Any) -> bool:
-        """Record a pass in evaluation mode with gradients, to tag it once it is known whether it trains."""
-        epoch, step, items, mode = self._epoch, self._step, self._items, self.current_mode()
-        self._step += not self.probe_runs.replaces_training  # whose passes have the number of the next call
-        self._items = self._skipped_like = None
-        self._order_of_call.forget()
-        is_recorded = False
-        if not self.probe_runs.replaces_training:
-            self.costs.pay_sender()
-            expected = self._mode or (_TRAINING if self._undecided.are_expected_to_train else mode)
-            is_recorded = self._is_watched(epoch, expected) and not self.is_refused()
-        self._tags = tags = PassTags(
-            epoch, step, mode, items, self.budget.rows, ordered=not self.source.has_ids, trains=True
-        )
-        mode_of_training = self._mode or _TRAINING
-        writes = self._turns.writes(self._model()) if is_recorded else 0
-        self._undecided.add(
-            UndecidedPass(tags, inputs, self.source.stepped, writes, mode_of_training, is_recorded)
-        )
-        if not is_recorded:
-            return True
-        began = thread_seconds()
-        if self.statistics is not None:
-            self.note(_ROWS_OF_EVALUATION_MODE.format(self.name))
-        self.costs.begin_pass()
-        self.followed.follow(self._model())
-        self._fit.begin_pass()
-        self._axes.begin(inputs, epoch, expected, self._number_of_ids(inputs, items))
-        if not self._graph.begin(inputs):
-            self.budget.pay(thread_seconds_since(began))
+    def _wait_with(self, inputs: Any, by: Undecided) -> bool:
+        """Let a call in evaluation mode wait, to tag it once it is known whether it trains; always True."""
+        is_set = self.probe_runs.replaces_training
+        tags = self._numbered()
+        self._step -= is_set  # the passes of the set have the number of the next call
+        tags.rows, tags.ordered, tags.trains = self.budget.rows, not self.source.has_ids, True
+        self._tags, one = tags, UndecidedPass(tags, inputs, by, self._mode or _TRAINING)
+        self._undecided.add(one)
+        self._have_waited = True
+        expected = one.mode_of_training if self._undecided.are_expected_to_train else tags.mode
+        if not is_set and self._is_watched(tags.epoch, expected):
+            one.writes = self._turns.writes(self._model())
+            one.is_recorded = self._begin(inputs, tags, expected)
+            if tags.items is None:  # later the batch may have been written to, and its loader be gone
+                self._paid(self.source.keep_items, inputs, by.at, default=None)
+            found = by.at.items[0] if by.at.items else None
+            has_ids = tags.items is not None or (found is not None and found.ids is not None)
+            if not has_ids and self._looked != tags.epoch and not self._order.has_begun(tags.mode):
+                self._looked = tags.epoch  # it may take milliseconds
+                one.drawn.append(self._paid(self._backend.shuffled, default=None))
+            if self.statistics is not None:
+                self.note(_ROWS_OF_EVALUATION_MODE.format(self.name))
         return True
 
-    def _number_of_ids(self, inputs: Any, items: np.ndarray | None) -> int | None:
-        """Return how many ids the rows of an undecided pass will have; None if that is not known."""
-        if items is not None:
-            return len(items)
+    def _shuffled(self) -> str | None:
+        """Return why rows come in another order than that of their dataset, as known when the pass ran."""
+        one = self._deciding
+        return one.drawn[0] if one is not None and one.drawn else self._backend.shuffled()
+
+    def _number_of_ids(self, inputs: Any, tags: PassTags, *, waits: bool) -> int | None:
+        """Return how many ids the rows of a pass have, or will have once it is decided; None if not known."""
+        if tags.items is not None or not waits:
+            return None if tags.items is None else len(tags.items)
         try:
             return self._backend.rows(inputs, self.batch_axis) if self.source.has_ids else None
         except Exception:  # packed items, or no tensor
@@ -735,54 +770,60 @@ class ModelTap:
         for one, trains in decided:
             self._deciding = one
             try:
-                with self.source.judged(trains=trains):
+                with self.source.judged(Judged(trains, one.by.at)):
                     self._send_decided(one, trains=trains)
             except Exception as error:
                 self.on_error(error)
             finally:
                 self._deciding = None
+                self._order_of_call.forget()
 
-    def _decide_all(self) -> None:
+    def decide_all(self) -> None:
         """Tag and send all passes that wait, since no step is expected of them any more."""
         if self._undecided:
-            self._decide(self._undecided.before_others(self.source.stepped))
+            self._decide(self._undecided.all(self.source.stepped))
+
+    def _decide_known(self) -> None:
+        """Tag and send the passes of which it is known by now whether they train."""
+        if self._undecided:
+            self._decide(self._undecided.known(self.source.stepped))
 
     def _send_decided(self, one: UndecidedPass, *, trains: bool) -> None:
         """Tag and send a pass, and begin the epoch that begins with it."""
-        tags, inputs = one.tags, one.inputs
+        tags = one.tags
         if trains:
-            tags.mode = one.mode_of_training
-        self._find_epoch(inputs)
-        self._passes += 1
-        if self.probe_runs.replaces_training:
-            self._step += 1
-            return
-        if tags.mode != self._turns.mode:
-            self._turns.change_mode(tags.mode)
-        tags.epoch = self._epoch
-        is_of_second = self._paid(self.source.is_of_second, inputs, tags.epoch, tags.mode, default=False)
-        found = None if is_of_second else self._tags_of(inputs, tags, watched=one.is_recorded)
-        if found is None:
+            tags.mode, self._is_differentiated = one.mode_of_training, True
+        self._find_epoch(one.inputs)
+        self._step += self.probe_runs.replaces_training
+        if not self._tag(tags, one.inputs, is_recorded=one.is_recorded):
             for kept in one.records:
                 self.sender.release(kept.nbytes)
             return
-        tags.items, tags.ordered, tags.facts = found.items, found.ordered, found.facts
         self.follow_model(self._model(), tags.epoch, tags.mode)
+        self._moved.end_pass(self._undecided.have)
         self._ids.begin_pass()
         for kept in one.records:
             record = kept.make()
             self.sender.gather(record, kept.nbytes)
             self.recorded += 1
             self.coverage.recorded_at.add(record.address)
-            if trains:
+            if self.statistics is not None:
+                place = Place(record.address, record.kind, record.index)
+                self.statistics.rows_are_sent((tags.epoch, tags.mode), place)
+            if tags.mode == _TRAINING:
                 self.coverage.kinds_seen.add(record.kind)
         self._ids.end_pass(tags.items, self._fit.rows)
         for address, show in one.parameters.items():
             self._parameters.add(tags.mode, address, show)
 
-    def _say_unproven(self) -> None:
-        """Say once that passes are taken for evaluations which may train the model."""
-        self.troubles.inform("epochs", _UNPROVEN.format(self.name), "warning")
+    def _expects_step(self) -> bool | None:
+        """Return whether an optimizer may step the model; None if that is not known."""
+        return self._paid(self.source.expects_step, default=None)
+
+    def backward_passes(self) -> Any:
+        """Return what shall observe the backward passes through the pass that begins; None if nothing."""
+        waiting = self._undecided.of(self._tags)
+        return None if waiting is None else waiting.by.backward
 
     def met(self, operation: Operation) -> bool:
         """Return whether an operation is to be recorded. One that was not known is noted, called or not."""
@@ -892,7 +933,7 @@ class ModelTap:
 
         Statistics of rows in another order than that of their items would mix up their labels.
         """
-        if self.statistics is None or self._undecided.of(ticket) is not None:
+        if self.statistics is None or self._undecided.have(ticket):
             return []
         items = None if self._is_reordered(ticket, tensor) else ticket.items
         return self.statistics.parts(tensor, cut, (ticket.epoch, ticket.mode), items, ticket.labels)
@@ -936,19 +977,25 @@ class ModelTap:
             self.coverage.recorded_at.add(tensor.address)
 
     def on_forward_end(self, output: Any) -> None:
-        """Send the records of the pass, and the graph of the first one."""
+        """Send the records of the pass, or keep them if it waits, and the graph of the first one."""
         if self.probe_runs.checks_rows:
             return
-        if (waiting := self._undecided.of(self._tags)) is not None:
-            waiting.backward = None if output is None else self.source.backward(output)
-            if not waiting.is_recorded:
-                return
+        waiting = self._undecided.of(self._tags)
+        try:
+            if waiting is None or waiting.is_recorded:
+                self._end_pass(output)
+        finally:
+            if waiting is not None and not waiting.may_train:  # no gradients can come
+                self._decide_known()
+
+    def _end_pass(self, output: Any) -> None:
+        """End a pass that is recorded."""
         if self._first and output is not None:
             self._first = False
             self.coverage.warn_never_called()
         self._ids.end_pass(self._tags.items, self._fit.rows)
         self._axes.end()
-        self._moved.end_pass(self._tags)
+        self._moved.end_pass(self._undecided.have)
         if self._tags.mode == PROBE_SET_MODE:
             self._axes.tell()
         try:
@@ -981,7 +1028,7 @@ class ModelTap:
     def before_flush(self) -> None:
         """Run the probe set if it is due, and report what is missing so far."""
         if not self._ended:
-            self._decide_all()
+            self.decide_all()
             self._show_parameters()
             self.probe_runs.training_ends()
         self.source.end(self.name, self.epoch)
@@ -1027,7 +1074,7 @@ class ModelTap:
         if self._ended:
             return
         self.count_left_out()
-        self._decide_all()
+        self.decide_all()
         self.probe_runs.ends()
         self._ended = True
         self.source.end(self.name, self.epoch)
@@ -1077,7 +1124,7 @@ class ModelTap:
     def _made_of(self, tags: PassTags, tensor: CapturedTensor, cut: Cut) -> Callable[[], Record]:
         """Copy a tensor, and return a function that makes a record of it, of the tags as they are then."""
         array, summary = _copied(tensor, cut)
-        cut_from, waits = self._fit.cut_from(tensor, cut), self._undecided.of(tags) is not None
+        cut_from, waits = self._fit.cut_from(tensor, cut), self._undecided.have(tags)
         may_have_ids = cut.axis is not None and (waits or tags.items is not None)
         is_reordered = may_have_ids and self._is_reordered(tags, tensor)
         # the tensor must not outlive the call

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from ...backends.base import CapturedTensor
 from ...core.address import without_call
 from ...core.doubt import Doubt
@@ -35,6 +38,22 @@ _OTHER_CALL = (
 _OTHER_CALL_NOTE = "withdrawn: in epoch {}, the layer ran on other inputs than the first call of its step"
 
 
+class _Moved(NamedTuple):
+    """A layer whose rows are not those of the batch in their order.
+
+    Attributes:
+        tags: The tags of the pass that shows it.
+        address: The layer.
+        note: The note on its scores.
+        are_others: Whether other layers were such before.
+    """
+
+    tags: PassTags
+    address: str
+    note: str
+    are_others: bool
+
+
 class MovedRows:
     """The layers of one model whose rows are not those of the batch in their order, or may not be.
 
@@ -47,7 +66,7 @@ class MovedRows:
     def __init__(self, name: str, doubts: Doubts, troubles: WarningLog) -> None:
         self._name, self._doubts, self._troubles = name, doubts, troubles
         self._layers: set[str] = set()
-        self._unproven: list[str] = []  # those of the pass of which it is not known
+        self._new: list[_Moved] = []  # of passes that have not ended
         self._passes = 0
 
     def is_due(self) -> bool:
@@ -70,25 +89,16 @@ class MovedRows:
             tags: The tags of the pass that shows it.
             is_known: Whether that is known; otherwise they may be, since others before are.
         """
-        if address in self._layers:
-            return
-        are_others = bool(self._layers)
-        self._layers.add(address)
-        if is_known:
-            consequence = _OF_OTHERS if _is_by_order(tags) else _REFUSED
-            text = _MOVED.format(address, self._name, f"{tags.epoch:g}", consequence)
-            self._troubles.inform("rows", text, "warning", is_logged=are_others)
-        else:
-            self._unproven.append(address)
-        self._withdraw(address, tags, _MOVED_NOTE if is_known else _UNPROVEN_NOTE)
+        self._add(address, tags, _MOVED_NOTE if is_known else _UNPROVEN_NOTE)
 
     def add_others(self, address: str, tags: PassTags) -> None:
         """Register that the rows of a layer are not known to be those that the ids of the pass are for."""
+        self._add(address, tags, _OTHER_CALL_NOTE)
+
+    def _add(self, address: str, tags: PassTags, note: str) -> None:
         if address not in self._layers:
-            text = _OTHER_CALL.format(address, self._name)
-            self._troubles.inform("rows", text, "warning", is_logged=bool(self._layers))
+            self._new.append(_Moved(tags, address, note, bool(self._layers)))
             self._layers.add(address)
-            self._withdraw(address, tags, _OTHER_CALL_NOTE)
 
     def has(self, tensor: CapturedTensor) -> bool:
         """Return whether a tensor is of such a layer."""
@@ -96,19 +106,36 @@ class MovedRows:
             return without_call(tensor.address) in map(without_call, self._layers)
         return tensor.address in self._layers
 
-    def end_pass(self, tags: PassTags) -> None:
-        """Say of which layers of a pass the order of rows is not proven."""
-        if not self._unproven:
-            return
-        scores = "They have" if len(self._unproven) > 1 else "It has"
-        facts = listed(self._unproven), self._name, f"{tags.epoch:g}", scores
-        self._troubles.inform("rows", _UNPROVEN.format(*facts), "warning")
-        self._unproven = []
+    def end_pass(self, waits: Callable[[PassTags], bool]) -> None:
+        """Say which layers were shown by passes of which epoch and ids are known, and doubt their items.
 
-    def _withdraw(self, address: str, tags: PassTags, note: str) -> None:
-        """Doubt the items of a layer: of its rows so far, and by order of arrival also of later ones."""
-        until = None if _is_by_order(tags) else tags.epoch
-        self._doubts.add(Doubt(note.format(f"{tags.epoch:g}"), True, until=until, address=address))
+        Args:
+            waits: Returns whether those of a pass are not known yet.
+        """
+        if not self._new:
+            return
+        new = [one for one in self._new if not waits(one.tags)]
+        self._new = [one for one in self._new if waits(one.tags)]
+        for one in new:
+            self._say(one)
+            # of the rows so far, and by order of arrival also of later ones
+            epoch, until = f"{one.tags.epoch:g}", None if _is_by_order(one.tags) else one.tags.epoch
+            self._doubts.add(Doubt(one.note.format(epoch), True, until=until, address=one.address))
+        if unproven := [one for one in new if one.note is _UNPROVEN_NOTE]:
+            scores = "They have" if len(unproven) > 1 else "It has"
+            addresses, epoch = listed([one.address for one in unproven]), f"{unproven[0].tags.epoch:g}"
+            self._troubles.inform("rows", _UNPROVEN.format(addresses, self._name, epoch, scores), "warning")
+
+    def _say(self, one: _Moved) -> None:
+        """Say of a layer that its rows are others; see ``end_pass`` for those of which it is not proven."""
+        if one.note is _MOVED_NOTE:
+            consequence = _OF_OTHERS if _is_by_order(one.tags) else _REFUSED
+            text = _MOVED.format(one.address, self._name, f"{one.tags.epoch:g}", consequence)
+        elif one.note is _OTHER_CALL_NOTE:
+            text = _OTHER_CALL.format(one.address, self._name)
+        else:
+            return
+        self._troubles.inform("rows", text, "warning", is_logged=one.are_others)
 
 
 def _is_by_order(tags: PassTags) -> bool:

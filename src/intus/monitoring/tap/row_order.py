@@ -63,6 +63,10 @@ class RowOrder:
         self._latest[mode] = epoch
         return new
 
+    def has_begun(self, mode: str) -> bool:
+        """Return whether a pass of a mode came whose rows have no ids."""
+        return mode in self._first
+
     def on_forward_start(
         self, epoch: float, mode: str, first: bytes | str | None, shuffled: Callable[[], str | None]
     ) -> None:

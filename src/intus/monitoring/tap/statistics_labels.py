@@ -34,8 +34,8 @@ _LABELS_BY_LAYER = (
 _MIXED = (
     "{} of {} sent rows after statistics in one epoch, first in epoch {:g}, in mode {}. These cannot be put "
     "together, so data points with both have no scores. Rows are sent of passes whose items are not known, "
-    "do not fit, or have no entry in the labels. Set Probe.items = ids before each call, or leave statistics "
-    "out."
+    "do not fit, or have no entry in the labels, and of a training in evaluation mode. Set Probe.items = ids "
+    "before each call, call model.train() before the training, or leave statistics out."
 )
 _OTHER_GROUPS = (
     "intus: targets %s of %s have no scores, because statistics are made for targets with the same groups. "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from ...backends.feeds import Backward
+from ...backends.feeds import Undecided
 from ...core.record import Record
 from .pass_tags import PassTags
 
@@ -41,22 +41,22 @@ class UndecidedPass:
     Attributes:
         tags: Its tags, of which epoch, mode, ids and facts are set once it is decided.
         inputs: The arguments of the call.
-        stepped: The number of steps of optimizers before it.
-        writes: The number of writes to the parameters before it.
+        by: What tells whether it trains the model.
         mode_of_training: Its mode if it trains.
         is_recorded: Whether its tensors are recorded.
-        backward: What tells of a backward pass through it; None if there can be none.
+        writes: The number of writes to the parameters before it.
+        drawn: Why its rows do not come in the order of their dataset, or None; empty if not looked at.
         records: Its records so far.
         parameters: What records its parameters at the end of the epoch, by address.
     """
 
     tags: PassTags
     inputs: Any
-    stepped: int
-    writes: int
+    by: Undecided
     mode_of_training: str
-    is_recorded: bool
-    backward: Backward | None = None
+    is_recorded: bool = False
+    writes: int = 0
+    drawn: list[str | None] = field(default_factory=list)
     records: list[Kept] = field(default_factory=list)
     parameters: dict[str, Callable[[], bool]] = field(default_factory=dict)
 
@@ -80,12 +80,12 @@ class UndecidedPass:
     @property
     def has_come(self) -> bool:
         """True if a backward pass came through it."""
-        return self.backward is not None and self.backward.has_come
+        return self.by.backward.has_come
 
     @property
     def may_train(self) -> bool:
         """True if a step may still apply gradients that came through it."""
-        return self.backward is not None and (self.backward.has_come or self.backward.may_come())
+        return self.by.backward.has_come or self.by.backward.may_come()
 
 
 class UndecidedPasses:
@@ -93,13 +93,21 @@ class UndecidedPasses:
 
     Args:
         capacity: The bytes that their records take at most.
-        on_unproven: Called once a pass must be decided although a step may still follow.
+        expects_step: Returns whether an optimizer may step the model; None if that is not known.
+        on_unproven: Called once passes are decided although a step may still follow.
     """
 
-    def __init__(self, capacity: float, on_unproven: Callable[[], None]) -> None:
-        self._capacity, self._on_unproven = capacity, on_unproven
+    def __init__(
+        self,
+        capacity: float,
+        expects_step: Callable[[], bool | None],
+        on_unproven: Callable[[], None],
+    ) -> None:
+        self._capacity, self._expects_step, self._on_unproven = capacity, expects_step, on_unproven
         self._waiting: dict[PassTags, UndecidedPass] = {}
         self._have_trained = False  # whether those before the last step did
+        self._train = False  # whether one does that waits no more, since then
+        self._is_overlooked = False  # whether some were decided because no optimizer was known
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -113,6 +121,10 @@ class UndecidedPasses:
         """Return the pass that has these tags; None if it is decided."""
         return self._waiting.get(tags)
 
+    def have(self, tags: PassTags) -> bool:
+        """Return whether the pass that has these tags waits."""
+        return tags in self._waiting
+
     def add(self, one: UndecidedPass) -> None:
         """Let a pass wait."""
         self._waiting[one.tags] = one
@@ -120,15 +132,18 @@ class UndecidedPasses:
     def before_step(self) -> Iterator[tuple[UndecidedPass, bool]]:
         """Yield all passes before a step of an optimizer, in their order, and whether they train.
 
-        A step of a model of which none waits follows passes in training mode.
+        A step of a model through which no backward pass came follows passes in training mode.
         """
-        self._have_trained = any(one.has_come for one in self._waiting.values())
+        if self._is_overlooked:
+            self._on_unproven()
+        self._have_trained = self._train or any(one.has_come for one in self._waiting.values())
+        self._train = self._is_overlooked = False
         while self._waiting:
             one = self._pop()
             yield one, one.has_come
 
-    def before_call(self, stepped: int) -> Iterator[tuple[UndecidedPass, bool]]:
-        """Yield those that are decided when another call begins, and whether they train.
+    def known(self, stepped: int) -> Iterator[tuple[UndecidedPass, bool]]:
+        """Yield those that are decided by now, in their order, and whether they train.
 
         Gradients of one that no step has applied may accumulate for it, if those before did.
 
@@ -137,16 +152,18 @@ class UndecidedPasses:
         """
         while self._waiting:
             one = next(iter(self._waiting.values()))
-            is_full = len(self._waiting) > _MOST or self._nbytes > self._capacity
-            is_known = one.stepped < stepped or (one.has_come and self._have_trained)
-            if one.may_train and not (is_known or is_full):
-                return
+            is_known = one.by.at.stepped < stepped or (one.has_come and self._have_trained)
             if one.may_train and not is_known:
-                self._on_unproven()
+                expects_step = self._expects_step()
+                if expects_step and len(self._waiting) <= _MOST and self._nbytes <= self._capacity:
+                    return
+                if expects_step:
+                    self._on_unproven()
+                self._is_overlooked = expects_step is None
             self._pop()
             yield one, self._trains(one, stepped)
 
-    def before_others(self, stepped: int) -> Iterator[tuple[UndecidedPass, bool]]:
+    def all(self, stepped: int) -> Iterator[tuple[UndecidedPass, bool]]:
         """Yield all passes, because no step is expected of them any more, and whether they train.
 
         Args:
@@ -158,9 +175,11 @@ class UndecidedPasses:
 
     def _trains(self, one: UndecidedPass, stepped: int) -> bool:
         """Return whether a pass trains: a step ran it, as a closure, or would have applied its gradients."""
-        if one.has_come and one.stepped < stepped:
+        if one.has_come and one.by.at.stepped < stepped:
             self._have_trained = True
-        return one.has_come and self._have_trained
+        trains = one.has_come and self._have_trained
+        self._train = self._train or trains
+        return trains
 
     @property
     def _nbytes(self) -> int:
