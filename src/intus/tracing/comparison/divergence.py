@@ -7,13 +7,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...core.analysis.alignment import same_modules
 from ...core.graph import BUFFER, OP, Graph
 from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
 from ...core.vocabularies.roles import role_of
 from ..results.op import Op
-from .judging.sides import returned
+from .judging.sides import Side, returned
+from .judging.sums import Sums
 from .parameters.exchanged import exchanged, values_of_others
 from .parameters.parameters import COMBINED, UsedParameters, different_state
 from .reasons import drawn, reasons
@@ -25,7 +28,11 @@ from .values.windows import different_windows
 if TYPE_CHECKING:
     from ..results.trace import Trace
     from .judging.pairs import Pair
+    from .judging.polynomials import Monomial
     from .origins.origins import Origin
+
+#: The largest number of terms of two sums that are said to differ.
+_MOST_TERMS = 4
 
 
 def divergence(a: Trace, b: Trace, pairs: list[Pair], origins: list[Origin]) -> dict[str, Any] | None:
@@ -188,12 +195,54 @@ class _Divergence:
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
         if drops := drawn(self.a, rows_a, self.b, rows_b):
             return drops
-        settings = self._settings(rows_a, rows_b, self._buffers(found)) or self._constants_of_module(pair)
+        terms, buffers = self._terms(pair), self._buffers(found)
+        settings = self._settings(rows_a, rows_b, buffers, with_constants=not terms)
+        settings = settings or ([] if terms else self._constants_of_module(pair))
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1
         if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
             return settings
-        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
+        other_ops = _different_ops(self.a.graph, rows_a, self.b.graph, rows_b)
+        return [*terms, *other_ops, *settings]
+
+    def _terms(self, pair: Pair) -> list[str]:
+        """Return by which terms and factors two sums of tensors that correspond differ.
+
+        The sums are a pair, or what its operations are given.
+        """
+        if not pair.has_both:
+            return []
+        sums = Sums(Side(self.a), Side(self.b), self.pairs)
+        for i, j in ((pair.a, pair.b), *sums.given(pair.a, pair.b)):
+            apart = sums.apart(i, j) if sums.are_ends(i, j) else None
+            if apart is not None and apart.is_in_part and 0 < len(apart.factors) <= _MOST_TERMS:
+                return [self._term(monomial, *factors) for monomial, factors in apart.factors.items()]
+        return []
+
+    def _term(self, monomial: Monomial, x: np.ndarray, y: np.ndarray) -> str:
+        """Return how two sums differ in one term, as a sentence.
+
+        Args:
+            monomial: The term, as ``Apart`` has it.
+            x: Its factor in ``a``; 0 if that has no such term.
+            y: Its factor in ``b``.
+        """
+        powers = [(self._label(tensor), power) for tensor, power in monomial]
+        term = " * ".join(label if power == 1 else f"{label}**{power}" for label, power in powers)
+        for name, factor, other in (("a", x, y), ("b", y, x)):
+            if not other.any() and monomial:
+                times = "" if factor.size > 1 or factor == 1 else f"{float(factor):.6g} * "
+                return f"the term {times}{term} is only in {name}"
+        what = f"the factor of {term}" if monomial else "the constant term"
+        if x.size == y.size == 1:
+            return f"{what} is {float(x):.6g} in a, {float(y):.6g} in b"
+        return f"{what} is {_times(x, y)}in b"
+
+    def _label(self, tensor: int) -> str:
+        """Return the label of a tensor, by its number in ``Apart``."""
+        pair = self.pairs[tensor // 2]
+        is_second = pair.a < 0 or tensor % 2
+        return self.b.graph.label(pair.b) if is_second else self.a.graph.label(pair.a)
 
     def _constants_of_module(self, pair: Pair) -> list[str]:
         """Return how the constants of the modules around a pair differ, if these have none inside of them.
@@ -228,14 +277,21 @@ class _Divergence:
         is_known = bool(role_of(self.a.graph.state_address(rows[0]))) or (x is not None and x.array.any())
         return different_state(self.a, rows[0], self.b, others[0]) if is_known else []
 
-    def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
+    def _settings(
+        self,
+        rows_a: list[int],
+        rows_b: list[int],
+        buffers: Sequence[str] = (),
+        *,
+        with_constants: bool = True,
+    ) -> list[str]:
         """Return how the state and constants of operations that correspond as a whole differ."""
         graphs = self.a.graph, self.b.graph
         used = UsedParameters(self.a, rows_a, self.b, rows_b)
         why = [
             *buffers,
             *used.different(),
-            *different_constants(graphs[0], rows_a, graphs[1], rows_b),
+            *(different_constants(graphs[0], rows_a, graphs[1], rows_b) if with_constants else ()),
         ]
         if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
             why += different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
@@ -273,6 +329,7 @@ class _Divergence:
         return (
             why
             or self._other_inputs(pair)
+            or self._terms(pair)
             or self._as_written(pair)
             or UsedParameters(self.a, [pair.a], self.b, [pair.b]).unknown()
         )
@@ -332,6 +389,20 @@ class _Divergence:
         return (
             [] if why or is_one_framework or pair.verdict == "shape" else self._settings([pair.a], [pair.b])
         )
+
+
+def _times(x: np.ndarray, y: np.ndarray) -> str:
+    """Return by what one array is another, in words.
+
+    >>> x = np.array([1.0, 2.0])
+    >>> _times(x, -0.5 * x), _times(x, x + 1)
+    ('-0.5 times that of a ', 'another one ')
+    """
+    if x.shape == y.shape and (size := float((x * x).sum())):
+        factor = float((x * y).sum()) / size
+        if np.allclose(y, factor * x, rtol=1e-4):
+            return f"{factor:.6g} times that of a "
+    return "another one "
 
 
 #: Operations that return something else for their inputs in another order.
