@@ -84,7 +84,7 @@ class Polynomials:
         return False
 
     def ends(self, row: int) -> set[int]:
-        """Return the last sums and products that a row is put into; empty if it is used otherwise too."""
+        """Return the first sums and products with a row that are used otherwise too; empty if it is one."""
         waiting, seen, found = [row], {row}, set[int]()
         while waiting:
             one = waiting.pop()
@@ -92,6 +92,7 @@ class Polynomials:
             steps = [child for child in children if self._takes(child, one)]
             if len(steps) < len(children) or not children:
                 found.add(one)
+                continue
             waiting += [step for step in steps if step not in seen]
             seen.update(steps)
         return set() if row in found else found
@@ -124,9 +125,12 @@ def _of_operation(side: Side, row: int) -> Polynomial | None:
     constants = [*(values[one] for one in rows if one not in varying), *side.states(row)]
     arrays = [one.array.astype(np.float64) for one in constants if one is not None]
     arrays += [np.asarray(number) for number in _numbers(graph.setting(row))]
+    unknown = [graph.params[n].shape for n in graph.row_params.get(row, ())] if None in constants else []
     given = {one: values[one].array.astype(np.float64) for one in varying}  # type: ignore[union-attr]
     eps = max(out.eps, *(eps_of(values[one].dtype) for one in varying))  # type: ignore[union-attr]
     y = out.array.astype(np.float64)
+    if len(unknown) == 1 and len(varying) == 1 and given[varying[0]].shape == y.shape:
+        arrays += _fitting(kind, unknown[0], given[varying[0]], y)
     for polynomial in _candidates(kind, varying, arrays, given, y):
         if _is_result(polynomial, given, y, ROUNDINGS * eps):
             return polynomial
@@ -199,6 +203,25 @@ def _sum(rows: list[int], factors: list[np.ndarray]) -> Polynomial:
     for row, factor in zip(rows, factors, strict=True):
         _add(found, {((row, 1),): factor})
     return found
+
+
+def _fitting(kind: str, shape: tuple[int, ...], x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    """Return what a parameter of a shape whose value is not known may be, by what an operation returned.
+
+    Args:
+        kind: The common name of the type of the operation.
+        shape: The shape of the parameter.
+        x: What the operation was given.
+        y: What it returned.
+    """
+    sizes = (1,) * (y.ndim - len(shape)) + shape
+    axes = tuple(axis for axis, size in enumerate(sizes) if size == 1)
+    if kind in _SUMS:
+        return [(y - sign * x).mean(axes, keepdims=True) for sign in (1, -1)]
+    if kind in _PRODUCTS:
+        with np.errstate(invalid="ignore"):
+            return [(x * y).sum(axes, keepdims=True) / (x * x).sum(axes, keepdims=True)]
+    return []
 
 
 def _factor(x: np.ndarray, y: np.ndarray) -> np.ndarray:

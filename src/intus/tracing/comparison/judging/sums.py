@@ -76,7 +76,7 @@ class Sums:
         return all(own.computes(row) for own, row in zip(self._own, (i, j), strict=True))
 
     def ends(self, i: int, j: int) -> tuple[set[int], set[int]]:
-        """Return the last sums and products that two rows are put into; none if used otherwise too."""
+        """Return the first sums and products with each of two rows that are used otherwise too."""
         return self._own[0].ends(i), self._own[1].ends(j)
 
     def are_ends(self, i: int, j: int) -> bool:
