@@ -26,6 +26,7 @@ from .judging.layouts import layouts_differ
 from .judging.mispaired import mispaired
 from .judging.pairs import Pairs
 from .judging.regrouped import regrouped
+from .judging.results import other_results
 from .judging.sides import Side
 from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
@@ -144,7 +145,10 @@ def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[P
     a, b = (side.graph for side in sides)
     pairs, seen = judge(*sides, rows), {tuple(rows)}
     while others := (
-        crossed(pairs) or regrouped(pairs) or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1)
+        crossed(pairs)
+        or other_results(pairs)
+        or regrouped(pairs)
+        or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1)
     ):
         partner = {pair.a: others.get(pair.a, pair.b) for pair in pairs if pair.a >= 0}
         rows = in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
