@@ -127,3 +127,36 @@ def test_step_that_is_used_otherwise_too_differs():
     comparison, turned = both_ways(f, g)
     assert not comparison.agree
     assert not turned.agree
+
+
+class Rotated(torch.nn.Module):
+    """Linear layers with rotary positions, whose frequencies are a buffer or computed."""
+
+    def __init__(self, base, *, is_buffer):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.out, self.base = torch.nn.Linear(8, 8), torch.nn.Linear(8, 4), base
+        if is_buffer:
+            self.register_buffer("frequencies", self.computed())
+
+    def computed(self):
+        return self.base ** (-torch.arange(0, 8, 2).float() / 8)
+
+    def forward(self, x):
+        known = dict(self.named_buffers())
+        angles = torch.arange(x.shape[1]).float()[:, None] * known.get("frequencies", self.computed())
+        x, y = self.q(x).chunk(2, -1)
+        return self.out(
+            torch.cat((x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()), -1)
+        )
+
+
+def test_first_number_of_other_frequencies_is_the_reason():
+    x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
+    a, same, b = (
+        trace(Rotated(base, is_buffer=is_buffer), x)
+        for base, is_buffer in ((1e4, True), (1e4, False), (5e5, False))
+    )
+    assert compare(a, same).agree
+    first = compare(a, b).attrs["first"]
+    assert "is 0.1 in a, 0.0376" in str(first["why"]), first

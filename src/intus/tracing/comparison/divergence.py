@@ -17,6 +17,7 @@ from ...core.vocabularies.roles import role_of
 from ..results.op import Op
 from .judging.sides import Side, returned
 from .judging.sums import Sums
+from .pairing.regions import of_inputs
 from .parameters.exchanged import exchanged, values_of_others
 from .parameters.parameters import COMBINED, UsedParameters, different_state
 from .reasons import drawn, reasons
@@ -203,7 +204,20 @@ class _Divergence:
         if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
             return settings
         other_ops = _different_ops(self.a.graph, rows_a, self.b.graph, rows_b)
+        if all(one.startswith(COMBINED) for one in settings):
+            terms = terms or self._numbers(pair)
         return [*terms, *other_ops, *settings]
+
+    def _numbers(self, pair: Pair) -> list[str]:
+        """Return the first number in which two constant tensors differ, such as rotary frequencies."""
+        if not pair.has_both or any(
+            row in of_inputs(graph) for graph, row in ((self.a.graph, pair.a), (self.b.graph, pair.b))
+        ):
+            return []
+        x, y = plain(self.a.values.get(pair.a)), plain(self.b.values.get(pair.b))
+        if x is None or y is None or not (x.is_float and y.is_float) or not x.array.size or not y.array.size:
+            return []
+        return [f"the constant tensor {_differs(*(one.array.astype(np.float64) for one in (x, y)))}"]
 
     def _terms(self, pair: Pair) -> list[str]:
         """Return by which terms and factors two sums of tensors that correspond differ.
@@ -214,8 +228,11 @@ class _Divergence:
             return []
         sums = Sums(Side(self.a), Side(self.b), self.pairs)
         for i, j in ((pair.a, pair.b), *sums.given(pair.a, pair.b)):
-            apart = sums.apart(i, j) if sums.are_ends(i, j) else None
-            if apart is not None and apart.is_in_part and 0 < len(apart.factors) <= _MOST_TERMS:
+            apart = sums.apart(i, j) if sums.are_steps(i, j) else None
+            is_known = apart is not None and apart.is_in_part
+            if apart is None or not (is_known and (apart.is_of_tensors or sums.are_ends(i, j))):
+                continue
+            if 0 < len(apart.factors) <= _MOST_TERMS:
                 return [self._term(monomial, *factors) for monomial, factors in apart.factors.items()]
         return []
 
@@ -236,7 +253,7 @@ class _Divergence:
         what = f"the factor of {term}" if monomial else "the constant term"
         if x.size == y.size == 1:
             return f"{what} is {float(x):.6g} in a, {float(y):.6g} in b"
-        return f"{what} is {_times(x, y)}in b"
+        return f"{what} {_differs(x, y)}"
 
     def _label(self, tensor: int) -> str:
         """Return the label of a tensor, by its number in ``Apart``."""
@@ -326,10 +343,13 @@ class _Divergence:
             is_turned = self._are_translated() and sorted(one.shape) == sorted(other.shape)
             what = "it differs in every order of its axes: its" if is_turned else "its"
             why.insert(0, f"{what} shape is {one.shape} in a, {other.shape} in b")
+        if why and all(one.startswith(COMBINED) for one in why):
+            why = [*self._numbers(pair), *why]
         return (
             why
             or self._other_inputs(pair)
             or self._terms(pair)
+            or self._numbers(pair)
             or self._as_written(pair)
             or UsedParameters(self.a, [pair.a], self.b, [pair.b]).unknown()
         )
@@ -391,18 +411,24 @@ class _Divergence:
         )
 
 
-def _times(x: np.ndarray, y: np.ndarray) -> str:
-    """Return by what one array is another, in words.
+def _differs(x: np.ndarray, y: np.ndarray) -> str:
+    """Return by what an array of ``a`` differs from one of ``b``, in words.
 
     >>> x = np.array([1.0, 2.0])
-    >>> _times(x, -0.5 * x), _times(x, x + 1)
-    ('-0.5 times that of a ', 'another one ')
+    >>> _differs(x, -0.5 * x), _differs(x, x + [0, 1])
+    ('is -0.5 times that of a in b', 'is 2 in a, 3 in b, at [1]')
     """
     if x.shape == y.shape and (size := float((x * x).sum())):
         factor = float((x * y).sum()) / size
         if np.allclose(y, factor * x, rtol=1e-4):
-            return f"{factor:.6g} times that of a "
-    return "another one "
+            return f"is {factor:.6g} times that of a in b"
+    try:
+        x, y = np.broadcast_arrays(x, y)
+    except ValueError:
+        return f"is of shape {x.shape} in a, {y.shape} in b"
+    apart = np.argwhere(~np.isclose(x, y, rtol=1e-4))
+    at = tuple(map(int, apart[0])) if len(apart) else (0,) * x.ndim
+    return f"is {x[at]:.6g} in a, {y[at]:.6g} in b, at {list(at)}"
 
 
 #: Operations that return something else for their inputs in another order.

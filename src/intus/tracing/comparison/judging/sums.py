@@ -49,6 +49,12 @@ class Apart(NamedTuple):
         return self.terms > len(self.factors) or not self.have_other_terms
 
     @property
+    def is_of_tensors(self) -> bool:
+        """True if both have the same monomials, of which constant tensors that are factors differ."""
+        are_tensors = all(max(one.size, other.size) > 1 for one, other in self.factors.values())
+        return are_tensors and not self.have_other_terms
+
+    @property
     def have_other_terms(self) -> bool:
         """True if a monomial is one of one side alone."""
         return any((one == 0).all() != (other == 0).all() for one, other in self.factors.values())
