@@ -64,12 +64,19 @@ def _is_without_counterpart(pairs: Pairs, pair: Pair, sums: Sums) -> bool:
     ends = sums.ends(pair.a, pair.b)
     own = sums.apart(pair.a, pair.b)
     if own is not None and pair.verdict == SHAPE and not own.is_in_part:
-        return True  # such as a residual sum, and that of a bias
+        return _have_other_sizes(pairs, pair)  # such as a residual sum, and that of a bias
     if own is None or not own.factors or not all(ends):
         return False
     found = [pairs[pairs.number_of_a[row]] for row in ends[0]]
     found += [pairs[pairs.number_of_b[row]] for row in ends[1]]
     return all(one.has_both and _is_of_end(pairs, own, one, sums) for one in found)
+
+
+def _have_other_sizes(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether two tensors have axes of other sizes, in whatever order."""
+    values = [side.value(row) for side, row in pairs.sides(pair)]
+    one, other = (None if value is None else sorted(value.array.shape) for value in values)
+    return one != other
 
 
 def _is_of_end(pairs: Pairs, own: Apart, end: Pair, sums: Sums) -> bool:
