@@ -15,6 +15,7 @@ from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
 from ...core.vocabularies.roles import role_of
 from ..results.op import Op
+from .judging.polynomials import ARITHMETIC
 from .judging.sides import Side, returned
 from .judging.sums import Sums
 from .pairing.regions import of_inputs
@@ -197,7 +198,11 @@ class _Divergence:
         if drops := drawn(self.a, rows_a, self.b, rows_b):
             return drops
         terms, buffers = self._terms(pair), self._buffers(found)
-        settings = self._settings(rows_a, rows_b, buffers, with_constants=not terms)
+        settings = self._settings(rows_a, rows_b, buffers)
+        if terms and settings and not self._are_arithmetic(rows_a, rows_b):
+            terms = []  # of what else is computed there, the terms are not known to correspond
+        elif terms:
+            settings = self._settings(rows_a, rows_b, buffers, with_constants=False)
         settings = settings or ([] if terms else self._constants_of_module(pair))
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1
@@ -207,6 +212,11 @@ class _Divergence:
         if all(one.startswith(COMBINED) for one in settings):
             terms = terms or self._numbers(pair)
         return [*terms, *other_ops, *settings]
+
+    def _are_arithmetic(self, rows_a: list[int], rows_b: list[int]) -> bool:
+        """Return whether operations that compute are sums and products alone."""
+        rows = [(self.a.graph, row) for row in rows_a] + [(self.b.graph, row) for row in rows_b]
+        return {_kind(*row) for row in rows} <= MOVES | ARITHMETIC
 
     def _numbers(self, pair: Pair) -> list[str]:
         """Return the first number in which two constant tensors differ, such as rotary frequencies."""

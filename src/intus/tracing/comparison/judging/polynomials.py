@@ -24,7 +24,8 @@ _PRODUCTS = frozenset({"mul", "multiply"})
 _QUOTIENTS = frozenset({"div", "divide", "true_divide", "reciprocal"})
 _POWERS = frozenset({"pow", "square"})
 _NEGATIONS = frozenset({"neg", "negative"})
-_ALL = _SUMS | _PRODUCTS | _QUOTIENTS | _POWERS | _NEGATIONS
+#: All operations that are polynomials of what they are given.
+ARITHMETIC = _SUMS | _PRODUCTS | _QUOTIENTS | _POWERS | _NEGATIONS
 #: The largest number of terms of a polynomial.
 MOST_MONOMIALS = 64
 
@@ -111,7 +112,7 @@ def _of_operation(side: Side, row: int) -> Polynomial | None:
         return None
     kind = KINDS.get(side.kind(row), side.kind(row))
     if not side.depends_on_inputs(row):
-        return _constant(side, row) if kind in _ALL else None
+        return _constant(side, row) if kind in ARITHMETIC else None
     out, rows = side.value(row), [parent for _, parent in graph.parents_by_argument(row)]
     if not side.computes(row) or side.is_idle_dropout(row):
         same = [one for one in returned(side.trace, row) if side.depends_on_inputs(one)]
