@@ -6,9 +6,11 @@ import warnings
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 import transformers
+from onnxruntime.transformers import float16
 from torch import nn
 
 import intus
@@ -149,6 +151,37 @@ def test_half_precision_export_agrees(case, tmp_path):
     half = exported(copy.deepcopy(net).half(), (x.half(),), tmp_path / "half.onnx")
     check = intus.check_export(copy.deepcopy(net).half(), half, x.half())
     assert check, str(check)
+
+
+class LastStates(nn.Module):
+    """An LSTM of two layers in both directions, of which the steps and the hidden states are used."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(12, 10, 2, batch_first=True, bidirectional=True), nn.Linear(20, 4)
+
+    def forward(self, x):
+        steps, (hidden, _) = self.lstm(x)
+        return self.out(steps), hidden
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_state_that_nothing_uses_is_no_result_of_a_file_in_float16(dynamo, tmp_path):
+    torch.manual_seed(0)
+    net, x = LastStates().eval(), torch.randn(2, 7, 12)
+    file = exported(net, (x,), tmp_path / "net.onnx", dynamo=dynamo)
+    half = tmp_path / "half.onnx"
+    onnx.save(float16.convert_float_to_float16(onnx.load(file), keep_io_types=True), half)
+    session = onnxruntime.InferenceSession(half)
+    found = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    for one, expected in zip(found, net(x), strict=True):
+        assert abs(one - expected.detach().numpy()).max() < 1e-3
+    check = intus.check_export(net, half, x)
+    assert check, str(check)
+    with torch.no_grad():
+        net.lstm.weight_hh_l1.mul_(1.2)
+    check = intus.check_export(net, half, x)
+    assert check.first["module"] == "lstm", str(check)
 
 
 def test_older_exporter_agrees(case, tmp_path):

@@ -62,13 +62,14 @@ def _parts(address: str) -> tuple[str, ...]:
 def renamed(address: str, names: Mapping[str, str]) -> str:
     """Return an address with the name in the other pass of the innermost module around it that has one.
 
-    >>> renamed("blocks.0.norm", {"blocks.0": "0"})
-    '0.norm'
+    >>> renamed("blocks.0.norm", {"blocks.0": "0"}), renamed("fc:2", {"fc": "head"})
+    ('0.norm', 'head:2')
     """
-    around, point, last = address.rpartition(".")
-    if address in names or not point:
-        return names.get(address, address)
-    return f"{renamed(around, names)}.{last}"
+    module, *call = address.partition(":")
+    around, point, last = module.rpartition(".")
+    is_known = module in names or not point
+    name = names.get(module, module) if is_known else f"{renamed(around, names)}.{last}"
+    return "".join((name, *call))
 
 
 def with_names(graph: Graph, names: Mapping[str, str], taken: Iterable[str]) -> dict[str, str]:

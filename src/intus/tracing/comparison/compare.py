@@ -26,6 +26,8 @@ from .judging.judge import judge
 from .judging.layouts import layouts_differ
 from .judging.mispaired import mispaired
 from .judging.pairs import Pairs
+from .judging.regrouped import regrouped
+from .judging.results import other_results
 from .judging.sides import Side
 from .judging.step_by_step import judge_step_by_step
 from .origins.idle import idle
@@ -157,11 +159,20 @@ def _judged(a: Trace, b: Trace) -> Judged:
 def _judged_as(sides: tuple[Side, Side], rows: list[tuple[int, int]]) -> tuple[Pairs, Judged]:
     """Return what is found of two passes whose rows correspond in this way, but for those that do not."""
     a, b = (side.graph for side in sides)
-    pairs = judge(*sides, rows)
-    while others := crossed(pairs) or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1):
+    pairs, seen = judge(*sides, rows), {tuple(rows)}
+    while others := (
+        crossed(pairs)
+        or other_results(pairs)
+        or regrouped(pairs)
+        or dict.fromkeys((pairs[n].a for n in mispaired(pairs)), -1)
+    ):
         partner = {pair.a: others.get(pair.a, pair.b) for pair in pairs if pair.a >= 0}
         rows = in_order([partner[i] for i in range(len(a.ops))], len(b.ops))
+        if tuple(rows) in seen:  # each of two ways to pair them is refused for the other
+            break
         pairs = judge(*sides, rows)
+        seen.add(tuple(rows))
+    rows = [(pair.a, pair.b) for pair in pairs]
     wrong_steps = judge_step_by_step(pairs)
     without_use = idle(a, b, rows)
     found = origins(pairs, wrong_steps, without_use)

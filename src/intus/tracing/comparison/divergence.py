@@ -7,13 +7,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...core.analysis.modules import renamed
 from ...core.graph import BUFFER, OP, Graph
 from ...core.vocabularies import KINDS, common_type, is_translated
 from ...core.vocabularies.families import MOVES
 from ...core.vocabularies.roles import role_of
 from ..results.op import Op
-from .judging.sides import returned
+from .judging.polynomials import ARITHMETIC
+from .judging.sides import Side, returned
+from .judging.sums import Sums
+from .pairing.regions import of_inputs
 from .parameters.exchanged import exchanged, values_of_others
 from .parameters.parameters import COMBINED, UsedParameters, different_state
 from .reasons import drawn, reasons
@@ -25,7 +30,11 @@ from .values.windows import different_windows
 if TYPE_CHECKING:
     from ..results.trace import Trace
     from .judging.pairs import Pair
+    from .judging.polynomials import Monomial
     from .origins.origins import Origin
+
+#: The largest number of terms of two sums that are said to differ.
+_MOST_TERMS = 4
 
 
 def divergence(
@@ -188,7 +197,7 @@ class _Divergence:
         """
         own = {module.address for module in self.a.graph.modules}
         others = {renamed(module.address, self.names) for module in self.b.graph.modules}
-        first, second = one.partition(":")[0], renamed(other.partition(":")[0], self.names)
+        first, second = (name.partition(":")[0] for name in (one, renamed(other, self.names)))
         if _is_inside(second, first):
             return one if second in own or _is_layer(first, own) else other
         if _is_inside(first, second):
@@ -206,12 +215,79 @@ class _Divergence:
         rows_b = [pair.b for pair in found if pair.b >= 0 and kinds_b[pair.b] == OP]
         if drops := drawn(self.a, rows_a, self.b, rows_b):
             return drops
-        settings = self._settings(rows_a, rows_b, self._buffers(found)) or self._constants_of_module(pair)
+        terms, buffers = self._terms(pair), self._buffers(found)
+        settings = self._settings(rows_a, rows_b, buffers)
+        if terms and settings and not self._are_arithmetic(rows_a, rows_b):
+            terms = []  # of what else is computed there, the terms are not known to correspond
+        elif terms:
+            settings = self._settings(rows_a, rows_b, buffers, with_constants=False)
+        settings = settings or ([] if terms else self._constants_of_module(pair))
         computing, others = _computing(self.a.graph, rows_a), _computing(self.b.graph, rows_b)
         one_each = len(computing) == len(others) == 1
         if settings and one_each and _are_one_kind(self.a.graph, computing[0], self.b.graph, others[0]):
             return settings
-        return [*_different_ops(self.a.graph, rows_a, self.b.graph, rows_b), *settings]
+        other_ops = _different_ops(self.a.graph, rows_a, self.b.graph, rows_b)
+        if all(one.startswith(COMBINED) for one in settings):
+            terms = terms or self._numbers(pair)
+        return [*terms, *other_ops, *settings]
+
+    def _are_arithmetic(self, rows_a: list[int], rows_b: list[int]) -> bool:
+        """Return whether operations that compute are sums and products alone."""
+        rows = [(self.a.graph, row) for row in rows_a] + [(self.b.graph, row) for row in rows_b]
+        return {_kind(*row) for row in rows} <= MOVES | ARITHMETIC
+
+    def _numbers(self, pair: Pair) -> list[str]:
+        """Return the first number in which two constant tensors differ, such as rotary frequencies."""
+        if not pair.has_both or any(
+            row in of_inputs(graph) for graph, row in ((self.a.graph, pair.a), (self.b.graph, pair.b))
+        ):
+            return []
+        x, y = plain(self.a.values.get(pair.a)), plain(self.b.values.get(pair.b))
+        if x is None or y is None or not (x.is_float and y.is_float) or not x.array.size or not y.array.size:
+            return []
+        return [f"the constant tensor {_differs(*(one.array.astype(np.float64) for one in (x, y)))}"]
+
+    def _terms(self, pair: Pair) -> list[str]:
+        """Return by which terms and factors two sums of tensors that correspond differ.
+
+        The sums are a pair, or what its operations are given.
+        """
+        if not pair.has_both:
+            return []
+        sums = Sums(Side(self.a), Side(self.b), self.pairs)
+        for i, j in ((pair.a, pair.b), *sums.given(pair.a, pair.b)):
+            apart = sums.apart(i, j) if sums.are_steps(i, j) else None
+            is_known = apart is not None and apart.is_in_part
+            if apart is None or not (is_known and (apart.is_of_tensors or sums.are_ends(i, j))):
+                continue
+            if 0 < len(apart.factors) <= _MOST_TERMS:
+                return [self._term(monomial, *factors) for monomial, factors in apart.factors.items()]
+        return []
+
+    def _term(self, monomial: Monomial, x: np.ndarray, y: np.ndarray) -> str:
+        """Return how two sums differ in one term, as a sentence.
+
+        Args:
+            monomial: The term, as ``Apart`` has it.
+            x: Its factor in ``a``; 0 if that has no such term.
+            y: Its factor in ``b``.
+        """
+        powers = [(self._label(tensor), power) for tensor, power in monomial]
+        term = " * ".join(label if power == 1 else f"{label}**{power}" for label, power in powers)
+        for name, factor, other in (("a", x, y), ("b", y, x)):
+            if not other.any() and monomial:
+                times = "" if factor.size > 1 or factor == 1 else f"{float(factor):.6g} * "
+                return f"the term {times}{term} is only in {name}"
+        what = f"the factor of {term}" if monomial else "the constant term"
+        if x.size == y.size == 1:
+            return f"{what} is {float(x):.6g} in a, {float(y):.6g} in b"
+        return f"{what} {_differs(x, y)}"
+
+    def _label(self, tensor: int) -> str:
+        """Return the label of a tensor, by its number in ``Apart``."""
+        pair = self.pairs[tensor // 2]
+        is_second = pair.a < 0 or tensor % 2
+        return self.b.graph.label(pair.b) if is_second else self.a.graph.label(pair.a)
 
     def _constants_of_module(self, pair: Pair) -> list[str]:
         """Return how the constants of the modules around a pair differ, if these have none inside of them.
@@ -246,14 +322,21 @@ class _Divergence:
         is_known = bool(role_of(self.a.graph.state_address(rows[0]))) or (x is not None and x.array.any())
         return different_state(self.a, rows[0], self.b, others[0]) if is_known else []
 
-    def _settings(self, rows_a: list[int], rows_b: list[int], buffers: Sequence[str] = ()) -> list[str]:
+    def _settings(
+        self,
+        rows_a: list[int],
+        rows_b: list[int],
+        buffers: Sequence[str] = (),
+        *,
+        with_constants: bool = True,
+    ) -> list[str]:
         """Return how the state and constants of operations that correspond as a whole differ."""
         graphs = self.a.graph, self.b.graph
         used = UsedParameters(self.a, rows_a, self.b, rows_b)
         why = [
             *buffers,
             *used.different(),
-            *different_constants(graphs[0], rows_a, graphs[1], rows_b),
+            *(different_constants(graphs[0], rows_a, graphs[1], rows_b) if with_constants else ()),
         ]
         if all(one.startswith(COMBINED) for one in why) and len(rows_a) == len(rows_b) == 1:
             why += different_settings(graphs[0], rows_a[0], graphs[1], rows_b[0])
@@ -288,9 +371,13 @@ class _Divergence:
             is_turned = self._are_translated() and sorted(one.shape) == sorted(other.shape)
             what = "it differs in every order of its axes: its" if is_turned else "its"
             why.insert(0, f"{what} shape is {one.shape} in a, {other.shape} in b")
+        if why and all(one.startswith(COMBINED) for one in why):
+            why = [*self._numbers(pair), *why]
         return (
             why
             or self._other_inputs(pair)
+            or self._terms(pair)
+            or self._numbers(pair)
             or self._as_written(pair)
             or UsedParameters(self.a, [pair.a], self.b, [pair.b]).unknown()
         )
@@ -347,6 +434,26 @@ class _Divergence:
         return (
             [] if why or is_one_framework or pair.verdict == "shape" else self._settings([pair.a], [pair.b])
         )
+
+
+def _differs(x: np.ndarray, y: np.ndarray) -> str:
+    """Return by what an array of ``a`` differs from one of ``b``, in words.
+
+    >>> x = np.array([1.0, 2.0])
+    >>> _differs(x, -0.5 * x), _differs(x, x + [0, 1])
+    ('is -0.5 times that of a in b', 'is 2 in a, 3 in b, at [1]')
+    """
+    if x.shape == y.shape and (size := float((x * x).sum())):
+        factor = float((x * y).sum()) / size
+        if np.allclose(y, factor * x, rtol=1e-4):
+            return f"is {factor:.6g} times that of a in b"
+    try:
+        x, y = np.broadcast_arrays(x, y)
+    except ValueError:
+        return f"is of shape {x.shape} in a, {y.shape} in b"
+    apart = np.argwhere(~np.isclose(x, y, rtol=1e-4))
+    at = tuple(map(int, apart[0])) if len(apart) else (0,) * x.ndim
+    return f"is {x[at]:.6g} in a, {y[at]:.6g} in b, at {list(at)}"
 
 
 #: Operations that return something else for their inputs in another order.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...core.analysis.walks import ancestors
 from ...core.graph import OUTPUT, Graph
 from ...viewing.repr_text import listed
 from .unseen.passes import placed
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def lost_in_rounding(
-    a: Graph, b: Graph, pairs: Sequence[Pair], idle: Collection[int], drawn: Sequence[int]
+    a: Graph,
+    b: Graph,
+    pairs: Sequence[Pair],
+    idle: Collection[int],
+    drawn: Sequence[int],
+    otherwise: Collection[int] = (),
 ) -> Iterator[str]:
     """Yield what is not shown to be the same because rounding takes too much of it.
 
@@ -31,6 +37,8 @@ def lost_in_rounding(
         pairs: The pairs, with what was found.
         idle: The numbers of those that no output depends on.
         drawn: What ``drawn_at_random`` returns of them.
+        otherwise: The rows of the first graph that the second is known to compute by another formula, which
+            may be what is amplified.
     """
     taken, most, half = list[str](), 0.0, _half(a, b)
     for pair in _explained(pairs, idle):
@@ -59,7 +67,13 @@ def lost_in_rounding(
     for pair in apart:
         if a.ops.kind[pair.a] == OUTPUT:
             by = f"by {_relative(pair):.2g} of its norm"
-            yield f"{a.label(pair.a)} differs {by}: rounding, amplified at {placed(a, apart[0].a)}"
+            before = sorted({pair.a, *ancestors(a, [pair.a])}.intersection(otherwise))
+            at = f"amplified at {placed(a, apart[0].a)}"
+            if before:
+                why = f"because {placed(a, before[0])} is computed otherwise"
+                yield f"{a.label(pair.a)} differs {by}, {at}: not proven to be rounding, {why}"
+            else:
+                yield f"{a.label(pair.a)} differs {by}: rounding, {at}"
 
 
 def drawn_at_random(pairs: Sequence[Pair], idle: Collection[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +84,19 @@ class Report:
             stated += hidden_steps(both, names)
             stated += parameters_of_one_side(both, names)
             stated += other_numbers(apart, a.graph, b.graph, names)
-        lost = list(lost_in_rounding(a.graph, b.graph, pairs, self.idle, self.drawn))
+        otherwise = {one.a for one in others.apart} | {*constants}
+        lost = list(lost_in_rounding(a.graph, b.graph, pairs, self.idle, self.drawn, otherwise))
         by_depth = list(judged_by_depth(a.graph, pairs, self.idle))
         said = [] if self.origins else [f"{one}." for one in sentences(unseen, a.graph, b.graph, names)]
         said += [f"{one[0].upper()}{one[1:]}." for one in (*inside, *stated, *lost)]
         lower = lower_precisions(a.graph, b.graph, names)
-        lines = [*self._sentences(first), *not_run, *misplaced, *said, *(one.sentence for one in lower)]
+        lines = [
+            *self._sentences(first, otherwise),
+            *not_run,
+            *misplaced,
+            *said,
+            *(one.sentence for one in lower),
+        ]
         return {
             "agree": outputs_agree and not said and not constants and all(one.is_stated for one in lower),
             "outputs_agree": outputs_agree,
@@ -105,8 +112,13 @@ class Report:
             "summary": "\n".join([*lines, *by_depth]),
         }
 
-    def _sentences(self, first: dict[str, Any] | None) -> list[str]:
-        """Return the summary, line by line."""
+    def _sentences(self, first: dict[str, Any] | None, otherwise: Collection[int]) -> list[str]:
+        """Return the summary, line by line.
+
+        Args:
+            first: The first difference.
+            otherwise: The rows of the first pass that the second is known to compute by another formula.
+        """
         pairs = self.pairs
         counts = Counter(pair.verdict for pair in pairs).most_common()
         verdicts = ", ".join(_counted(count, verdict) for verdict, count in counts)
@@ -135,8 +147,12 @@ class Report:
             if found and found.fraction_different:
                 name = f" ({names[pair.a]})" if pair.a in names else ""
                 cosine = f", cosine {found.cosine:.4f}" if found.cosine == found.cosine else ""
-                is_rounding = not {*self.drawn} & {*ancestors(self.a.graph, [pair.a])}
-                why = ", within rounding error" if is_rounding else ", by random numbers"
+                before = {*ancestors(self.a.graph, [pair.a])}
+                why = ", within rounding error"
+                if not before.isdisjoint(self.drawn):
+                    why = ", by random numbers"
+                elif not before.isdisjoint(otherwise):
+                    why = ", which rounding may explain"
                 lines.append(
                     f"{self.a.graph.labels[pair.a]}{name}: relative difference {found.relative:.2g}, "
                     f"largest {found.largest:.2g}{cosine}{why * pair.is_explained}."

@@ -53,6 +53,12 @@ class Calls:
         call = self.call(row)
         return call is not None and bool(call.states)
 
+    def of_parameters(self, row: int) -> set[str]:
+        """Return the names of the arguments that are parameters in the call that returned the row."""
+        call = self.call(row)
+        given = () if call is None else call.tensor_args
+        return {self.graph.args[tensor_arg.arg] for tensor_arg in given if tensor_arg.source < 0}
+
     def arguments(self, row: int, call: Invocation) -> dict[str, Tensor]:
         """Return the tensors that a call received, by the name of the argument."""
         return {

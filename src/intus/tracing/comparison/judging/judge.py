@@ -331,6 +331,24 @@ def _isolated_error(pairs: Pairs, pair: Pair, y: Elements) -> tuple[float, float
         return None
     if a.calls is None or b.calls is None or pair.other_type or a.changed(pair.a):
         return None
+    if _take_state_elsewhere(pairs, pair):
+        return None
     from .crossing import isolated_error
 
     return isolated_error(a.calls, pair.a, b.calls, pair.b, y, edited=b.changed(pair.b))
+
+
+def _take_state_elsewhere(pairs: Pairs, pair: Pair) -> bool:
+    """Return whether an argument is a parameter in one pass and a tensor of the inputs in the other.
+
+    Of ``(x + a) + bias`` and ``x + (a + bias)``, the bias stands where the other sum has a tensor.
+    """
+    given = [
+        (side, dict(side.graph.parents_by_argument(row)), side.calls.of_parameters(row) if side.calls else ())
+        for side, row in pairs.sides(pair)
+    ]
+    return any(
+        name in parameters and one.depends_on_inputs(row)
+        for (one, rows, _), (_, _, parameters) in (given, given[::-1])
+        for name, row in rows.items()
+    )

@@ -48,7 +48,7 @@ def _is_mispaired(pairs: Pairs, pair: Pair) -> bool:
         return False
     if not all(side.is_op(row) for side, row in pairs.sides(pair)) or _nearly_agree_of_a_module(pairs, pair):
         return False
-    following = _next(pairs, pairs.a, pair.a), _next(pairs, pairs.b, pair.b)
+    following = pairs.following(pairs.a, pair.a), pairs.following(pairs.b, pair.b)
     return any(found and all(one.is_explained for one in found) for found in following)
 
 
@@ -111,21 +111,6 @@ def _is_beside_a_dropout(pairs: Pairs, pair: Pair) -> bool:
     at = idle.index(True)
     side, row = sides[at]
     return any(pairs[numbers[at][parent]].agrees for parent in side.graph.parents(row))
-
-
-def _next(pairs: Pairs, side: Side, row: int) -> list[Pair]:
-    """Return the first pairs with both rows that follow a row of a pass."""
-    number_of = pairs.number_of_a if side is pairs.a else pairs.number_of_b
-    waiting, seen, found = [row], {row}, list[Pair]()
-    while waiting:
-        for child in set(side.graph.children(waiting.pop())) - seen:
-            seen.add(child)
-            pair = pairs[number_of[child]]
-            if pair.has_both:
-                found.append(pair)
-            else:
-                waiting.append(child)
-    return found
 
 
 def _corresponds_to_another(pairs: Pairs, pair: Pair) -> bool:

@@ -130,6 +130,20 @@ class Pairs:
         children_b = [self.number_of_b[row] for row in self.b.graph.children(pair.b)] if pair.b >= 0 else []
         return {*children_a, *children_b}
 
+    def following(self, side: Side, row: int) -> list[Pair]:
+        """Return the first pairs with both rows that follow a row of a pass."""
+        number_of = self.number_of_a if side is self.a else self.number_of_b
+        waiting, seen, found = [row], {row}, list[Pair]()
+        while waiting:
+            for child in set(side.graph.children(waiting.pop())) - seen:
+                seen.add(child)
+                pair = self[number_of[child]]
+                if pair.has_both:
+                    found.append(pair)
+                else:
+                    waiting.append(child)
+        return found
+
     def is_turned_here(self, number: int, without: Collection[int] = ()) -> bool:
         """Return whether a pair has another layout in one pass although what it is computed from has not.
 

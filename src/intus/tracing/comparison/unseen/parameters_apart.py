@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from ....core.analysis.walks import descendants
 from ....core.vocabularies.families import MOVES
 from ....viewing.repr_text import listed
 from ..parameters.parameters import UsedParameters
@@ -19,6 +20,8 @@ from .passes import NEUTRAL, Both, Pass
 _MAY_MASK = frozenset(
     {"where", "masked_fill", "scaled_dot_product_attention", "tril", "triu", "dot_product_attention"}
 )
+
+_SUMS = frozenset({"add", "sub", "subtract", "rsub"})
 
 
 class _Part(NamedTuple):
@@ -39,18 +42,27 @@ class _Part(NamedTuple):
     def is_shown(self, row: int) -> bool:
         """Return whether the values show an operation: it leaves what it is given, or its result is compared.
 
-        What is compared may also be its result in another shape or order.
+        What is compared may also be its result in another shape or order, or its sum with a tensor that does
+        not follow from it.
         """
         waiting = [] if self.side.leaves(row) else [row]
+        after = {row, *descendants(self.side.graph, [row])}
         while waiting:
             one = waiting.pop()
             if one == self.end:
                 continue
             following = [child for child in self.side.graph.children(one) if child in self.rows]
-            if not following or any(self.side.kind(child) not in MOVES for child in following):
+            if not following or not all(
+                self.side.kind(child) in MOVES or self._adds_another(child, after) for child in following
+            ):
                 return False
             waiting += following
         return True
+
+    def _adds_another(self, row: int, after: Collection[int]) -> bool:
+        """Return whether an operation adds one of some tensors to one of the inputs that is none of them."""
+        given = self.side.operands(row)
+        return self.side.kind(row) in _SUMS and len(given) == 2 and len(set(given).difference(after)) == 1
 
     def hidden(self, addresses: Collection[str]) -> dict[str, int]:
         """Return those of some parameters whose effect no value shows, with the operation that uses each."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from ....core.analysis.walks import ancestors
 from ....core.graph import OP, OUTPUT, Graph
 from ....core.vocabularies.families import DROPOUTS, ELEMENTWISE, MOVES, NOT_NEGATIVE
+from ..judging.polynomials import Polynomials
+from ..judging.sides import Side
 from ..values.differences import difference, rounding
 from ..values.elements import Elements
 from ..values.ranges import Ranges
@@ -260,7 +263,14 @@ class _Unchanged(Pass):
         operands = self.operands(row)
         if kind == "add" and "alpha" not in arguments(self.graph.setting(row)):  # which would scale the other
             operands = [one for one in operands if self.kind(one) not in _ZEROS]
-        return kind not in _BY_OPERANDS or len(operands) > 1 or self._adds(row)
+        if kind not in _BY_OPERANDS or len(operands) == 1:
+            return kind not in _BY_OPERANDS or self._adds(row)
+        source = self._source(row)
+        return len(operands) > 1 and not (source is not None and self._polynomials.is_always(row, source))
+
+    @cached_property
+    def _polynomials(self) -> Polynomials:
+        return Polynomials(Side(self._trace))
 
     def _chooses_always(self, row: int) -> bool:
         """Return whether the condition of a ``where`` is one constant, so that it returns one operand."""
