@@ -40,7 +40,7 @@ def lost_in_rounding(
         otherwise: The rows of the first graph that the second is known to compute by another formula, which
             may be what is amplified.
     """
-    taken, most, half = list[str](), 0.0, _half(a, b)
+    taken, most, half = list[str](), 0.0, half_of(a, b)
     for pair in _explained(pairs, idle):
         place, step = placed(a, pair.a), pair.step
         if step is not None and step.draws >= 0:
@@ -113,6 +113,6 @@ def _relative(pair: Pair) -> float:
     return 0.0 if pair.difference is None else pair.difference.relative
 
 
-def _half(*graphs: Graph) -> float:
+def half_of(*graphs: Graph) -> float:
     """Return the relative difference that half of the digits of the coarsest dtype of some graphs tell."""
     return half_of_digits(max((eps_of(meta.dtype) for graph in graphs for meta in graph.metas), default=0.0))

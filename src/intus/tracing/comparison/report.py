@@ -12,7 +12,7 @@ from ...core.graph import BUFFER, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .judging.pairs import AGREE, DIFFERS, SHAPE
-from .lost import drawn_at_random, judged_by_depth, lost_in_rounding
+from .lost import drawn_at_random, half_of, judged_by_depth, lost_in_rounding
 from .output_order import misplaced_outputs
 from .unseen.hidden import hidden_steps
 from .unseen.other_numbers import OnOthers, not_shown_to_agree, on_other_numbers
@@ -119,7 +119,7 @@ class Report:
             first: The first difference.
             otherwise: The rows of the first pass that the second is known to compute by another formula.
         """
-        pairs = self.pairs
+        pairs, half = self.pairs, half_of(self.a.graph, self.b.graph)
         counts = Counter(pair.verdict for pair in pairs).most_common()
         verdicts = ", ".join(_counted(count, verdict) for verdict, count in counts)
         lines = [
@@ -151,7 +151,7 @@ class Report:
                 why = ", within rounding error"
                 if not before.isdisjoint(self.drawn):
                     why = ", by random numbers"
-                elif not before.isdisjoint(otherwise):
+                elif found.relative > half or not before.isdisjoint(otherwise):
                     why = ", which rounding may explain"
                 lines.append(
                     f"{self.a.graph.labels[pair.a]}{name}: relative difference {found.relative:.2g}, "
@@ -180,7 +180,11 @@ class Report:
             return f"The outputs{which} agree, although {differ}, from {self._op(differing[0]).label} on."
         if not any(pair.difference for pair in self.pairs):
             return "No two values could be compared."
-        why = "rounding and random numbers explain" if self.drawn else "rounding explains"
+        shares = [pair.difference.relative for pair in self.pairs if pair.is_explained and pair.difference]
+        explains = "explain" if self.drawn else "explains"
+        if max(shares, default=0.0) > half_of(self.a.graph, self.b.graph):  # a fault may hide behind so much
+            explains = "may explain"
+        why = f"rounding{' and random numbers' * bool(self.drawn)} {explains}"
         if any(pair.a < 0 or pair.b < 0 for pair in self.pairs):
             return f"Of the tensors that both have, none differs by more than {why}."
         return f"No tensor differs by more than {why}."
