@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .pairs import SHAPE, Pair, Pairs
+from .polynomials import Monomial
 from .sums import Apart, Factors, Sums
 
 
@@ -100,7 +101,8 @@ def _are_to_blame(own: Apart, end: Apart) -> bool:
     """Return whether two ends differ by what two steps differ by.
 
     Steps with other terms are to blame for all that the ends differ by, such as an operand that is another;
-    else they are steps of sums that add in another order.
+    else they are steps of sums that add in another order. Steps of other factors may be to blame for other
+    powers of the same tensors: ``(x / 2) * (x / 2)`` and ``(x * 3) * (x * 3)``.
 
     Args:
         own: By how much the steps differ.
@@ -109,9 +111,16 @@ def _are_to_blame(own: Apart, end: Apart) -> bool:
     if own.have_other_terms and own.factors.keys() != end.factors.keys():
         return False
     return all(
-        monomial in end.factors and _is_one_change(factors, end.factors[monomial])
+        _is_one_change(factors, end.factors[monomial])
+        if monomial in end.factors
+        else any(_tensors(monomial) & _tensors(other) for other in end.factors)
         for monomial, factors in own.factors.items()
     )
+
+
+def _tensors(monomial: Monomial) -> set[int]:
+    """Return the numbers of the tensors of a monomial."""
+    return {tensor for tensor, _ in monomial}
 
 
 def _is_one_change(one: Factors, other: Factors) -> bool:
