@@ -446,10 +446,12 @@ class ModelTap:
 
     def _numbered(self) -> PassTags:
         """Return the tags of a call of the training as it begins, and number the next one."""
-        tags = PassTags(self._epoch, self._step, self._mode_of_pass(), self._items)
+        is_set = self.probe_runs.replaces_training
+        mode = "" if is_set else self._mode_of_pass()  # which a backend may have to trace a step for
+        tags = PassTags(self._epoch, self._step, mode, self._items)
         self._step += 1
         self._items = self._skipped_like = None
-        if not self.probe_runs.replaces_training:
+        if not is_set:
             self.costs.pay_sender()
         return tags
 
