@@ -283,8 +283,10 @@ def findings(
     says nothing.
 
     Of a model that was scored in several modes, sentences about targets are about its training passes, or its
-    probe set. Scores of rows of which many are copies show only that rows are recognized, and those in doubt
-    are perhaps of other labels, so nothing follows from them. All this is in their notes (see ``Facts``).
+    probe set. Scores of rows of which many are copies show only that rows are recognized, those in doubt
+    are perhaps of other labels, and those of classifiers that were fitted to few rows depend on which these
+    were, of which their intervals know nothing. So nothing follows from them. All this is in their notes
+    (see ``Facts``).
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
@@ -309,7 +311,9 @@ def findings(
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
     outputs = _of_training(results.where(unit=-1))
-    keep = np.array([not (facts.has_copies or facts.doubts) for facts in _facts(outputs)], bool)
+    keep = np.array(
+        [not (facts.has_copies or facts.few_fitted or facts.doubts) for facts in _facts(outputs)], bool
+    )
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         for of_labels, others in _of_newest_labels(outputs.where(target=target)):
