@@ -34,7 +34,7 @@ const programs = [
   { title: "graph", files: ["intus.js", "intus.css"], limit: 47_700 },
   { title: "side by side", files: ["sides.js", "sides.css"], limit: 3_500 },
   { title: "pictures", files: ["pictures.js"], limit: 29_900 },
-  { title: "server's page", files: ["page.js", "page.css", "index.html"], limit: 36_800 },
+  { title: "server's page", files: ["page.js", "page.css", "index.html"], limit: 37_000 },
 ];
 for (const { title, files, limit } of programs) {
   const parts = files.map((name) => readFileSync(join(out, name)));

@@ -67,7 +67,7 @@ def test_classes_of_rows_are_the_same_where_their_notes_are(classes, data):
 
 
 @pytest.mark.parametrize("name", ["plain", "labels are perhaps of other rows"])
-def test_what_is_learned_is_found_whatever_an_earlier_run_is_called(tmp_path, name):
+def test_rise_is_found_whatever_an_earlier_run_is_called(tmp_path, name):
     """Before, nothing was found of a run whose labels were registered during one of the second name."""
     rows = torch.randn(300, 6, generator=torch.Generator().manual_seed(0))
     labels = (rows[:, 0] > 0).long()
@@ -85,4 +85,4 @@ def test_what_is_learned_is_found_whatever_an_earlier_run_is_called(tmp_path, na
     run = intus.runs(tmp_path / "runs.db")["later"]
     notes = run.scores(target="y", score="linear_f1")["note"]
     assert notes.str.contains("labels registered during").all()
-    assert [(each.kind, each.epoch) for each in run.findings()] == [("learned", 2)]
+    assert [(each.kind, each.epoch) for each in run.findings()] == [("risen", 2)]

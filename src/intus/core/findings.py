@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .notes import Facts
+from .record import PROBE_SET_MODE, TRAINING_MODE
 from .results import COLUMNS, Results
 
 #: The scores that findings on a target of classes are about: the first that has values.
@@ -29,15 +30,21 @@ TOLERANCE = 0.02
 NONE_BEFORE = "no earlier pass of the epoch in this mode was recorded"
 LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
+#: What is said of points whose rows are each of other weights, and what would look the same as a change.
+_CHANGING = "The rows of an epoch of training are recorded while the weights change"
+_CHANGE_LESS, _CHANGE_MORE = "weights that change less", "weights that change more"
+_IN_ORDER = "rows in the order of their labels"
+
 #: The modes that findings are about, if a model was scored in several; "" if it is not known.
-_TRAINING = ("", "train", "probe")
+_TRAINING = ("", TRAINING_MODE, PROBE_SET_MODE)
 
 
 class Finding(NamedTuple):
     """A sentence about a run, and what it is about.
 
     Attributes:
-        kind: ``"nonfinite"``, ``"learned"``, ``"decodable"``, ``"fell"``, ``"idle"`` or ``"logged"``.
+        kind: ``"nonfinite"``, ``"learned"``, ``"risen"`` (what would be ``"learned"`` if weights that change
+            within an epoch were ruled out), ``"decodable"``, ``"fell"``, ``"idle"`` or ``"logged"``.
         text: The sentence.
         target: The target; ``""`` if none.
         address: The layer; of ``"logged"`` the name of the value.
@@ -86,11 +93,17 @@ class _Grid:
         for name, grid in grids.items():
             grid[at] = table[name]
         self.value, self.low, self.high, self.baseline, self.rows = grids.values()
-        self.has_other_inputs, self.is_untrained = (np.zeros(self.value.shape, bool) for _ in range(2))
+        self.has_other_inputs, self.is_untrained, self.is_of_many_states = (
+            np.zeros(self.value.shape, bool) for _ in range(3)
+        )
         facts = _facts(table)
         self.has_other_inputs[at] = [each.has_other_inputs for each in facts]
         self.is_untrained[at] = [each.is_untrained for each in facts]
         self.known = np.isfinite(self.value)
+        # rows of training passes are each of the weights at that time: a classifier that is fitted to those
+        # of an epoch scores low where the weights change much, and can tell by the weights when a row came
+        self.is_of_many_states[at] = (table["mode"] == TRAINING_MODE) & (table["step"] < 0)
+        self.is_of_many_states &= self.known & ~self.is_untrained
         self.score = str(table["score"][0])
         self._first_scored = ", the first scored" + " on these labels" * others
 
@@ -170,6 +183,24 @@ class _Grid:
             "would look the same, which a probe_set rules out."
         )
 
+    def mixed(self, layers: Sequence[int], time: int, which: str) -> str:
+        """Return a sentence on points from a time on whose rows are of weights that changed; "" without any.
+
+        Args:
+            layers: The layers.
+            time: The earliest point that is compared.
+            which: What else would look the same.
+        """
+        if not self.is_of_many_states[layers, time:].any():
+            return ""
+        return f" {_CHANGING}: {which} would look the same, which a probe_set rules out."
+
+    def mixed_since_first(self, layers: Sequence[int]) -> str:
+        """Return the sentence of ``mixed`` on a rise over the first values of layers."""
+        firsts = [self.first(layer) for layer in layers]
+        is_first_mixed = self.is_of_many_states[layers, firsts].any()
+        return self.mixed(layers, min(firsts), _CHANGE_LESS if is_first_mixed else _IN_ORDER)
+
     def first(self, layer: int) -> int:
         """Return the time of a layer's first value."""
         return int(self.known[layer].argmax())
@@ -237,6 +268,12 @@ def findings(
     of random augmentation, a sentence on a change says so, and of a model that a training has not changed by
     then, none is learned or fell.
 
+    Of the passes of a training, the rows of an epoch are each of the weights at that time, and all are
+    scored together. Where the weights change much, the classifier knows less than of any one state of them;
+    where the rows come in the order of their labels, it knows more, because it tells by the weights when a
+    row came. So of such points a target is not *learned*: its score has *risen*, and this sentence, and those
+    on a fall and on layers that add nothing, name what else would look the same. A probe set is of one state.
+
     A sentence holds at each point that it covers. Where it begins at a layer's first score, it says so: what
     came before is not known.
 
@@ -246,8 +283,10 @@ def findings(
     says nothing.
 
     Of a model that was scored in several modes, sentences about targets are about its training passes, or its
-    probe set. Scores of rows of which many are copies show only that rows are recognized, and those in doubt
-    are perhaps of other labels, so nothing follows from them. All this is in their notes (see ``Facts``).
+    probe set. Scores of rows of which many are copies show only that rows are recognized, those in doubt
+    are perhaps of other labels, and those of classifiers that were fitted to few rows depend on which these
+    were, of which their intervals know nothing. So nothing follows from them. All this is in their notes
+    (see ``Facts``).
 
     Args:
         results: The scores of one run and model: all rows, or those of ``SCORES``. Of several trainings
@@ -272,7 +311,9 @@ def findings(
     results = _of_newest(results)
     found = _nonfinite(results.where(score="nonfinite"), results.where(score="nonfinite_step"), addresses)
     outputs = _of_training(results.where(unit=-1))
-    keep = np.array([not (facts.has_copies or facts.doubts) for facts in _facts(outputs)], bool)
+    keep = np.array(
+        [not (facts.has_copies or facts.few_fitted or facts.doubts) for facts in _facts(outputs)], bool
+    )
     outputs = Results({name: outputs[name][keep] for name in COLUMNS})
     for target in sorted(set(outputs["target"].tolist()) - {""}):
         for of_labels, others in _of_newest_labels(outputs.where(target=target)):
@@ -495,11 +536,17 @@ def _learned(grid: _Grid, target: str) -> list[Finding]:
         where, bounds = name + _others(len(layers) - 1), grid.bounds(layer, start)
         if kind == "learned":
             first = grid.first(layer)
+            mixed = grid.mixed_since_first(layers)
+            kind, verb = (
+                ("risen", f"{grid.score} of {target} rises") if mixed else (kind, f"{target} is learned")
+            )
+            numbers = bounds.removeprefix(f"{grid.score} ") if mixed else bounds
             text = (
-                f"{target} is learned in {where} from {grid.when(start)}: {bounds}; {name} had "
+                f"{verb} in {where} from {grid.when(start)}: {numbers}; {name} had "
                 f"{grid.interval(layer, first)} at {grid.since(layer, first)}."
                 + grid.counted(layer, start, first)
                 + grid.compared(layer, start, first, "easier")
+                + mixed
             )
         else:
             before = grid.last_before(layer, start)
@@ -510,6 +557,7 @@ def _learned(grid: _Grid, target: str) -> list[Finding]:
                 + grid.counted(layer, start, before, ", which alone may show it")
                 + grid.compared(layer, start, before, "easier")
                 + f" {_newest(grid, layers)}"
+                + grid.mixed_since_first(layers) * bool(before < start or grid.risen()[layers, -1].any())
             )
         return [grid.finding(kind, text, target, layer, start)]
     return []
@@ -550,6 +598,7 @@ def _fell(grid: _Grid, target: str) -> list[Finding]:
         f"{grid.bounds(layer, start)}; {name} had {grid.value[layer, last]:.2f} at {grid.when(last)}."
         + grid.counted(layer, start, last)
         + grid.compared(layer, start, last, "harder")
+        + grid.mixed(together, start, _CHANGE_MORE)
     )
     return [grid.finding("fell", text, target, layer, start)]
 
@@ -583,6 +632,7 @@ def _idle(grid: _Grid, target: str) -> list[Finding]:
             f"{grid.since(layer, start)}, or {TOLERANCE} at most: {grid.bounds(layer, closest)}, and "
             f"{bound[closest]:.2f} as the highest upper bound of later layers, at {grid.when(closest)}, "
             "where they come closest."
+            + grid.mixed([layer, *later], start, "later layers whose outputs change more")
         )
         return [grid.finding("idle", text, target, layer, start)]
     return []

@@ -23,6 +23,7 @@ _SAID = {
 }
 _NUMBER = "labels no. {} of this name"
 _CLASSES, _SET = "rows of {} of {} classes ({})", ", set {}"
+_FITTED = "fitted to {} rows, fewer than 10 per class: more would give a higher score"
 _DOUBT, _REASON = "labels are perhaps of other rows", ": {}"
 
 
@@ -82,6 +83,7 @@ class Facts:
         has_other_inputs: Whether the inputs of its items were seen to be others than before.
         is_untrained: Whether it is of a model that a training had not changed.
         are_numbers: Whether its labels are numbers that are not whole, although it is a classifier's.
+        few_fitted: The number of rows that the classifier was fitted to, if they are few; else 0.
         doubts: The reasons for which its labels are perhaps of other rows.
 
     Example:
@@ -97,6 +99,7 @@ class Facts:
     has_other_inputs: bool = False
     is_untrained: bool = False
     are_numbers: bool = False
+    few_fitted: int = 0
     doubts: tuple[str, ...] = ()
 
     @property
@@ -113,6 +116,8 @@ class Facts:
         for name, words in _SAID.items():
             if getattr(self, name):
                 yield words
+        if self.few_fitted:
+            yield _FITTED.format(f"{self.few_fitted:,}")
         for reason in self.doubts:
             yield _DOUBT + _REASON.format(within(reason)) * bool(reason)
 
@@ -133,12 +138,13 @@ _READ_NUMBER = re.compile(_pattern(_NUMBER, "[0-9]{1,9}"))
 _READ_CLASSES = re.compile(
     f"{_pattern(_CLASSES, _COUNT, _COUNT, '[^()]*')}(?:{_pattern(_SET, '[0-9a-f]+')})?"
 )
+_READ_FITTED = re.compile(_pattern(_FITTED, _COUNT))
 _READ_DOUBT = re.compile(f"{_pattern(_DOUBT)}(?:{_pattern(_REASON, '.*')})?", re.DOTALL)
 
 
 @lru_cache(maxsize=4096)  # many scores have the same note
 def _read(note: str) -> Facts:
-    number, classes, doubts = 1, None, list[str]()
+    number, few_fitted, classes, doubts = 1, 0, None, list[str]()
     parts = remarks(note)
     for part in parts:
         if found := _READ_NUMBER.fullmatch(part):
@@ -146,7 +152,9 @@ def _read(note: str) -> Facts:
         elif found := _READ_CLASSES.fullmatch(part):
             known, every = (int(count.replace(",", "")) for count in found.group(1, 2))
             classes = SomeClasses(known, every, found[3], found[4] or "")
+        elif found := _READ_FITTED.fullmatch(part):
+            few_fitted = int(found[1].replace(",", ""))
         elif found := _READ_DOUBT.fullmatch(part):
             doubts.append(found[1] or "")
     said = {name: words in parts for name, words in _SAID.items()}
-    return Facts(number, classes, **said, doubts=tuple(doubts))
+    return Facts(number, classes, **said, few_fitted=few_fitted, doubts=tuple(doubts))

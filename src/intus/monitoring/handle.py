@@ -149,8 +149,10 @@ def probe(
             process, and ends after this one. It takes some seconds to start.
         on_finding: A function that is called with each finding once (a text with ``kind``, ``target``,
             ``address``, ``epoch``, ``step`` and ``model``; see ``Run.findings``), such as "NaN or infinite
-            values began in h.3 at epoch 2". It is called on a thread of its own, a second or two after the
-            scores of an epoch are computed, and in ``flush`` before that returns. Its errors are logged.
+            values began in h.3 at epoch 2". What is ``"learned"`` with a probe set is ``"risen"`` in a
+            training's own passes, between whose rows the weights change. It is called on a thread of its
+            own, a second or two after the scores of an epoch are computed, and in ``flush`` before that
+            returns. Its errors are logged.
 
     Returns:
         The probe, which is also a context manager that removes it.

@@ -285,8 +285,9 @@ class Run:
         """Return what follows from the scores and their intervals, each as a sentence with its numbers.
 
         The rules are those of ``intus.core.findings``: where NaN began, which target is learned in which
-        layer and from when, which fell to its baseline, and which layers add nothing over an earlier one. Of
-        several trainings under this name they are of the newest.
+        layer and from when (of a training's own passes: whose score rises, which is of the kind ``"risen"``,
+        because the weights change between their rows), which fell to its baseline, and which layers add
+        nothing over an earlier one. Of several trainings under this name they are of the newest.
 
         Returns:
             Findings with ``text``, ``kind``, ``target``, ``address``, ``epoch``, ``step`` and ``model``. What

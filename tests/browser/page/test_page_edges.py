@@ -101,6 +101,23 @@ def test_scores_of_few_rows_are_marked(visit: Open) -> None:
     expect(page.locator(".layers .partial")).to_have_count(10)
 
 
+def test_points_of_changing_weights_are_said_below_the_title(visit: Open) -> None:
+    server = PageServer()
+    modes = {"own": "train", "fixed": "probe"}
+    for run, mode in modes.items():
+        server.add_run(run, 3, change=lambda row, mode=mode: row | {"mode": mode, "step": -1})
+    page = settled(visit(server, f"#run=own&model={MODEL}"))
+    heading = page.locator(".plot .heading")
+    caption = "recorded while the weights changed; the model at the end of the epoch may know more"
+    expect(heading).to_contain_text(caption)
+    page.get_by_label("Run", exact=True).select_option(f'["fixed","{MODEL}"]')
+    expect(heading).not_to_contain_text(caption)
+    page.get_by_label("Run", exact=True).select_option(f'["own","{MODEL}"]')
+    expect(heading).to_contain_text(caption)
+    page.get_by_label("Score", exact=True).first.select_option("mean")
+    expect(heading).not_to_contain_text(caption)  # it is no knowledge of a target
+
+
 def test_plot_is_busy_while_loading(visit: Open, server: PageServer) -> None:
     page = settled(visit(server))
     with server.pause():

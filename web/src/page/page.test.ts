@@ -38,7 +38,7 @@ type Row = [address: string, epoch: number | null, value: number | null, more?: 
 
 function columns(rows: Row[]): Columns {
   const full = rows.map(([address, epoch, value, more]) => ({
-    ...{ address, epoch, value, unit: -1, step: 0, kind: "output", target: "digit", score: "linear_f1" },
+    ...{ address, epoch, value, unit: -1, step: 0, kind: "output", target: "digit", score: "linear_f1", mode: "probe" },
     ...{ low: null, high: null, baseline: 0.1, n: 50, note: "", revision: 0 },
     ...more,
   }));
@@ -269,6 +269,12 @@ const tests: Record<string, () => void | Promise<void>> = {
     equal([made.partial, made.missing, made.series[0]?.part], [1, 1, [true, true, false]]);
     equal(doubtsText(made), "Incomplete points: 1 from part of the rows (ring), 1 without a value (cross).");
     equal(doubtsText(filtered(made, "b")), "");
+  },
+  "points of epochs of training are told apart from those of one state of the weights": () => {
+    const changing = (more: Row[3], value: number | null = 0.5): boolean => chart(columns([["a", 0, value, more], ["b", 0, 0.5]]), []).changing;
+    const train = { mode: "train", step: -1 };
+    equal([changing(train), changing({ ...train, step: null }), changing({ ...train, note: "mine; parameters as before the training" })], [true, true, false]);
+    equal([changing({ ...train, step: 3 }), changing(train, null), changing({ ...train, mode: "eval" }), changing({ ...train, mode: "" })], [false, false, false, false]);
   },
   "words of the user in a note mark nothing": () => {
     const named = "rows of 2 of 4 classes (incomplete, each position is a row)";

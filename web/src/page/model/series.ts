@@ -28,9 +28,11 @@ export interface Chart {
   revised: number;
   /** Whether each series is a unit, named `conv2[14]`, and not a layer. */
   units: boolean;
+  /** Whether there are points of epochs of training, whose rows were recorded while the weights changed. */
+  changing: boolean;
 }
 
-export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0, units: false };
+export const EMPTY: Chart = { epochs: [], series: [], low: 0, high: 1, missing: 0, partial: 0, revised: 0, units: false, changing: false };
 
 /** Return the epoch of every row. If no row has an epoch, all are at 0; else rows without an epoch are left out. */
 function axis(columns: Columns): (number | null)[] {
@@ -60,10 +62,15 @@ export function chart(columns: Columns, order: string[]): Chart {
     one.positions = one.note.map((note) => says(note, "each position is a row"));
     one.part = partsOf(one);
   }
-  return chartOf(epochs, series, { ...range(series), units });
+  return chartOf(epochs, series, { ...range(series), units, changing: rows.some(isOfChanging, columns) });
 }
 
-function chartOf(epochs: number[], series: Series[], { low, high, units }: Pick<Chart, "low" | "high" | "units">): Chart {
+/** Return whether the rows of a point are each of the weights at that time, as `core/findings.py` decides it. */
+function isOfChanging(this: Columns, row: number): boolean {
+  return this.mode[row] === "train" && (this.step[row] ?? -1) < 0 && this.value[row] !== null && !says(this.note[row], "parameters as before");
+}
+
+function chartOf(epochs: number[], series: Series[], { low, high, units, changing }: Pick<Chart, "low" | "high" | "units" | "changing">): Chart {
   let [missing, partial, revised] = [0, 0, 0];
   for (const { value, note, part, revision } of series)
     value.forEach((x, i) => {
@@ -71,7 +78,7 @@ function chartOf(epochs: number[], series: Series[], { low, high, units }: Pick<
       if (x !== null && part[i]) partial++;
       if (revision[i]) revised++;
     });
-  return { epochs, series, low, high, missing, partial, revised, units };
+  return { epochs, series, low, high, missing, partial, revised, units, changing };
 }
 
 /** The remarks that a note consists of. */

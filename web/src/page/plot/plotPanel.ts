@@ -13,6 +13,7 @@ import type { Dispatch, Part, View } from "../state/view.ts";
 import { Plot } from "./plot.ts";
 
 const NOTES = 3; // different notes that are shown; the tooltips show all
+const CHANGING = "Rows recorded while the weights changed; the model at the end of the epoch may know more.";
 const FORMATS: Format[] = ["csv", "svg", "png"];
 
 export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
@@ -24,6 +25,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const about = el("p", { class: "soft" });
   const bounds = el("p", { class: "soft" });
   const crowd = el("p", { class: "soft" });
+  const changing = el("p", { class: "soft" });
   const doubts = el("p", { class: "doubts" });
   const notes = el("p", { class: "soft" });
   const runs = el("ul", { class: "key", "aria-label": "Runs drawn" });
@@ -46,7 +48,7 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
   const body = el("div", { class: "plot-body" }, plot.root);
   const waiting = el("p", { class: "hint waiting", hidden: true }, "");
   plot.root.append(waiting);
-  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, crowd, bounds, doubts, notes), el("div", { class: "saves" }, ...buttons));
+  const head = el("div", { class: "head" }, el("div", { class: "heading" }, title, meaning, about, crowd, bounds, changing, doubts, notes), el("div", { class: "saves" }, ...buttons));
   const root = el("section", { class: "panel plot", "aria-label": "Score over epochs" }, head, runs, body);
   return {
     root,
@@ -64,6 +66,8 @@ export function plotPanel(dispatch: Dispatch): Part & { body: HTMLElement } {
       setText(about, empty ? "" : [layersText(next), `epoch ${epochText(chart.epochs[at])}`, hasBaseline(chart) ? "gray dashes: baseline" : "", hiddenText(next)].filter(Boolean).join(" · "));
       setText(crowd, empty ? "" : crowdText(next.crowd, chart.series.length, state.chart.series.length));
       crowd.hidden = !crowd.textContent;
+      setText(changing, next.changing ? CHANGING : "");
+      changing.hidden = !changing.textContent;
       setText(doubts, doubtsText(chart));
       doubts.hidden = !doubts.textContent;
       if (notesOfChart !== chart) setText(notes, notesText(chart));

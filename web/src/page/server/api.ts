@@ -73,6 +73,7 @@ export interface Columns extends Measured {
   epoch: (number | null)[];
   step: (number | null)[];
   target: (string | null)[];
+  mode: (string | null)[];
 }
 
 /** Columns of which those of epochs that did not change after the change of the query may be left out. */
@@ -83,7 +84,7 @@ export interface PointsReply extends Columns {
   whole: boolean;
 }
 
-const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision"];
+const LAYER = ["address", "epoch", "step", "value", "low", "high", "baseline", "n", "note", "revision", "mode"];
 const REQUESTED = { layer: LAYER, unit: [...LAYER, "unit", "target"] };
 
 /** Which classes a classifier takes for which on held-out rows; all empty if there are no predictions. */

@@ -35,6 +35,8 @@ export interface View {
   selected: Series | undefined;
   /** For example "Linear probe, macro F1 of digit". */
   title: string;
+  /** Whether a target is shown, by points whose rows were recorded while the weights changed. */
+  changing: boolean;
   /** The description of the score, if the server has one. */
   info: ScoreInfo | undefined;
   /** The center of the score, if the chart is of units. */
@@ -74,6 +76,7 @@ export function viewOf(state: State, before?: View): View {
     focused: named(focus),
     selected: named(state.choice.address),
     title: scoreLabel(state.labels, state.choice.score) + (target ? ` of ${shown(target)}` : "") + (state.choice.group && `, mean of ${groupOf(state, run).length} runs and 95 % interval`),
+    changing: Boolean(target) && state.chart.changing,
     info,
     center,
   };
