@@ -145,7 +145,7 @@ def test_unchanged_script_has_its_epochs_and_ids(served, kept, how):
     assert observed == [True] * EPOCHS
     watch.remove()
     assert unchanged() == before
-    assert not LOADERS._recent
+    assert not LOADERS.arrivals.recent
     assert all(torch.equal(one, other) for one, other in zip(plain[0], watched[0], strict=True))
     assert torch.equal(plain[1], watched[1])
     check_ids(kept)
