@@ -95,6 +95,21 @@ def test_nothing_is_learned_by_weights_that_slow_down():
     assert kinds_of(scored(points, ""))["learned"].epoch == 2  # as told of databases without modes
 
 
+@pytest.mark.parametrize(("mode", "kind"), [("generator", "risen"), ("eval", "learned"), ("", "learned")])
+def test_passes_of_a_mode_that_the_script_names_may_train_the_model(mode, kind):
+    values = [0.3, 0.9, 0.9]
+    table = [
+        {"address": "h.0", "epoch": epoch, "score": "linear_f1", "target": "y", "mode": mode, "value": value}
+        | {"kind": f"output@{mode}" if mode else "output", "low": value - 0.05, "high": value + 0.05}
+        | {"baseline": 0.25, "n": 100}
+        for epoch, value in enumerate(values)
+    ]
+    found = kinds_of(table)
+    assert found.keys() & {"learned", "risen"} == {kind}
+    if kind == "risen":
+        assert "Passes of mode generator may train the model" in found[kind].text
+
+
 def test_nothing_is_learned_by_rows_in_the_order_of_their_labels():
     """Weights that move tell when a row came: the score is then higher than that of any state."""
     still, moves = moving(0, 0, knows=False), moving(3.0, 1, in_order=True, knows=False)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .notes import Facts
-from .record import PROBE_SET_MODE, TRAINING_MODE
+from .record import EVALUATION_MODE, PROBE_SET_MODE, TRAINING_MODE
 from .results import COLUMNS, Results
 
 #: The scores that findings on a target of classes are about: the first that has values.
@@ -30,13 +30,17 @@ TOLERANCE = 0.02
 NONE_BEFORE = "no earlier pass of the epoch in this mode was recorded"
 LAST_BEFORE = "step {:,}, the last one recorded before, had none"
 
-#: What is said of points whose rows are each of other weights, and what would look the same as a change.
+#: What is said of points whose rows are each of other weights, or may be where the script names the mode, and
+#: what would look the same as a change.
 _CHANGING = "The rows of an epoch of training are recorded while the weights change"
+_MAY_CHANGE = "Passes of mode {} may train the model, and then rows are recorded while the weights change"
 _CHANGE_LESS, _CHANGE_MORE = "weights that change less", "weights that change more"
 _IN_ORDER = "rows in the order of their labels"
 
 #: The modes that findings are about, if a model was scored in several; "" if it is not known.
 _TRAINING = ("", TRAINING_MODE, PROBE_SET_MODE)
+#: The modes of which all rows of a point are of one state of the model, or it is not known.
+_OF_ONE_STATE = ("", EVALUATION_MODE, PROBE_SET_MODE)
 
 
 class Finding(NamedTuple):
@@ -102,7 +106,8 @@ class _Grid:
         self.known = np.isfinite(self.value)
         # rows of training passes are each of the weights at that time: a classifier that is fitted to those
         # of an epoch scores low where the weights change much, and can tell by the weights when a row came
-        self.is_of_many_states[at] = (table["mode"] == TRAINING_MODE) & (table["step"] < 0)
+        self._mode = str(table["mode"][0])  # all rows are of one
+        self.is_of_many_states[at] = (table["step"] < 0) & (self._mode not in _OF_ONE_STATE)
         self.is_of_many_states &= self.known & ~self.is_untrained
         self.score = str(table["score"][0])
         self._first_scored = ", the first scored" + " on these labels" * others
@@ -193,7 +198,8 @@ class _Grid:
         """
         if not self.is_of_many_states[layers, time:].any():
             return ""
-        return f" {_CHANGING}: {which} would look the same, which a probe_set rules out."
+        changing = _CHANGING if self._mode == TRAINING_MODE else _MAY_CHANGE.format(self._mode)
+        return f" {changing}: {which} would look the same, which a probe_set rules out."
 
     def mixed_since_first(self, layers: Sequence[int]) -> str:
         """Return the sentence of ``mixed`` on a rise over the first values of layers."""

@@ -27,8 +27,8 @@ KIND_LABELS = {
 }
 KINDS = tuple(KIND_LABELS)
 
-#: The mode of passes that train the model.
-TRAINING_MODE = "train"
+#: The modes of passes that train the model, and of those that evaluate it. A script may name others.
+TRAINING_MODE, EVALUATION_MODE = "train", "eval"
 #: The mode of passes of a probe set, and the separator before the run's name in the owner of its labels.
 PROBE_SET_MODE, OF_PROBE_SET = "probe", "/probe set of "
 
