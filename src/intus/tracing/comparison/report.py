@@ -12,6 +12,8 @@ from ...core.graph import BUFFER, OUTPUT, end_names
 from ...viewing.repr_text import listed
 from ..results.op import Op
 from .judging.pairs import AGREE, DIFFERS, SHAPE
+from .judging.sides import Side
+from .judging.sums import Sums
 from .lost import drawn_at_random, half_of, judged_by_depth, lost_in_rounding
 from .output_order import misplaced_outputs
 from .unseen.hidden import hidden_steps
@@ -77,6 +79,9 @@ class Report:
         stated += different_constants_stated(a, b, agreeing, names)
         unseen = not_shown_to_agree(a, b, agreeing, unseen_operations(a, b, rows))
         others = OnOthers([], []) if first is not None else on_other_numbers(a, b, agreeing)
+        if others.apart:  # 2 * x and x * 2 are not two tensors, each of any numbers
+            sums = Sums(Side(a), Side(b), pairs)
+            others = others._replace(apart=[one for one in others.apart if not sums.are_same(one.a, one.b)])
         named = {(one.side, one.row) for one in unseen}
         apart = [one for one in others.apart if named.isdisjoint((("a", one.a), ("b", one.b)))]
         if first is None:

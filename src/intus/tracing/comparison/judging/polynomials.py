@@ -74,15 +74,18 @@ class Polynomials:
 
     def is_always(self, row: int, other: int) -> bool:
         """Return whether a row is the same as one before it, whatever that is: ``2 * x - x`` is ``x``."""
-        found: Polynomial | None = self.of(row)
-        while found is not None and len(found) <= MOST_MONOMIALS:
-            found = {term: factor for term, factor in found.items() if factor.any()}
-            if found.keys() == {((other, 1),)}:
-                return bool((found[((other, 1),)] == 1).all())
-            rows = (one for term in found for one, power in term if power > 0 and one > other)
+        found = self.of(row)
+        if found is None:
+            return False
+        found = dict(found)  # the difference of both
+        _add(found, {((other, 1),): np.array(-1.0)})
+        while found := {term: factor for term, factor in found.items() if factor.any()}:
+            rows = (one for term in found for one, power in term if power > 0)
             last = max((one for one in rows if self.of(one) is not None), default=None)
-            found = None if last is None else self.put(found, last)
-        return False
+            if last is None or len(found) > MOST_MONOMIALS:
+                return False
+            found = self.put(found, last)
+        return True
 
     def ends(self, row: int) -> set[int]:
         """Return the first sums and products with a row that are used otherwise too; empty if it is one."""

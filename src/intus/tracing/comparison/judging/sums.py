@@ -113,6 +113,11 @@ class Sums:
                     waiting.append(parent)
         return found
 
+    def are_same(self, i: int, j: int) -> bool:
+        """Return whether a row of ``a`` and one of ``b`` are one polynomial, of whatever numbers."""
+        apart = self.apart(i, j)
+        return apart is not None and not apart.factors
+
     def apart(self, i: int, j: int) -> Apart | None:
         """Return by how much the polynomials of a row of ``a`` and one of ``b`` differ; None if not known.
 
