@@ -243,8 +243,11 @@ def test_other_names_change_neither_place_nor_reason(planted, norms):
     check(planted, norms, seed=f"{planted} {norms}")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(12))
+#: Of the seeds of names, all but a few are for the sweeps.
+SEEDS = [pytest.param(seed, marks=pytest.mark.long if seed < 3 else pytest.mark.slow) for seed in range(12)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("norms", NORMS)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_random_names_change_neither_place_nor_reason(planted, norms, seed):
