@@ -179,13 +179,19 @@ def _part(out: Elements, given: Sequence[np.ndarray]) -> float:
 def _by_row(out: Elements, given: Sequence[np.ndarray]) -> np.ndarray:
     """Return ``_part`` of each row along the first axis of more than one; empty if that is not known."""
     shape, axis = out.array.shape, _first_axis(out)
-    if axis < 0 or any(np.broadcast_shapes(one.shape, shape) != shape for one in given):
+    if axis < 0 or not all(_is_broadcast(one.shape, shape) for one in given):
         return np.zeros(0)
     arrays = [np.moveaxis(np.broadcast_to(one, shape), axis, 0) for one in given]
     own = np.moveaxis(out.array, axis, 0)
     return np.array(
         [_part(out._replace(array=own[n]), [one[n] for one in arrays]) for n in range(shape[axis])]
     )
+
+
+def _is_broadcast(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Return whether an array of a shape is broadcast to another one: a write to a part of a tensor is not."""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(length in (1, other) for length, other in pairs)
 
 
 def _first_axis(value: Elements) -> int:
