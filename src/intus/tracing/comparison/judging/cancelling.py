@@ -189,7 +189,7 @@ def _by_row(out: Elements, given: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _is_broadcast(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Return whether an array of a shape is broadcast to another one: a write to a part of a tensor is not."""
+    """Return whether an array of a shape is broadcast to another one, as no write to a part is."""
     pairs = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(length in (1, other) for length, other in pairs)
 
