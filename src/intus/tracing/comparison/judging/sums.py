@@ -114,8 +114,8 @@ class Sums:
         return found
 
     def are_same(self, i: int, j: int) -> bool:
-        """Return whether a row of ``a`` and one of ``b`` are one polynomial, of whatever numbers."""
-        apart = self.apart(i, j)
+        """Return whether a row of ``a`` and one of ``b`` are sums of one polynomial, of whatever numbers."""
+        apart = self.apart(i, j) if self.are_steps(i, j) else None
         return apart is not None and not apart.factors
 
     def apart(self, i: int, j: int) -> Apart | None:
