@@ -80,11 +80,11 @@ def with_names(graph: Graph, names: Mapping[str, str], taken: Iterable[str]) -> 
         names: The names in the other graph of modules that correspond.
         taken: The names in the other graph, which no other module may have.
     """
-    found, used = {}, {*names.values()}
+    found, used, own = {}, {*names.values()}, {*taken}
     for address in (module.address for module in graph.modules if module.address):
         name = renamed(address, names)
         is_taken = name in used and names.get(address) != name
-        is_other = address not in names and name != address and name in {*taken}
+        is_other = address not in names and name != address and name in own
         found[address] = f"{name}'" if is_taken or is_other else name
     return found
 
