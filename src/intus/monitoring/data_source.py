@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..backends.feeds import Feed, Judged, Moment, Origin, Undecided
+from ..core.record import TRAINING_MODE
 from .epochs import EpochFinder, EpochLog
 from .item_finder import ItemFinder
 from .pass_data import UNKNOWN, Data, PassData
@@ -25,7 +26,6 @@ _FURTHER = (
     "epochs are counted from there. Set watch.epoch = number before each epoch to count otherwise."
 )
 _PART = "Epoch {:g} is a part: the training was resumed inside of it, and its passes are those since then."
-_TRAINING = "train"
 _SCRIPT = "set by the script"
 
 
@@ -262,7 +262,7 @@ class DataSource:
 
     def is_of_second(self, inputs: Any, epoch: float, mode: str) -> bool:
         """Return whether a call that trains nothing has rows of a second dataset in its epoch and mode."""
-        if self._observed is None or mode == _TRAINING or self._observed.feed.is_training():
+        if self._observed is None or mode == TRAINING_MODE or self._observed.feed.is_training():
             return False
         return self._observed.data.is_of_second(inputs, epoch, mode, is_followed=self.is_searching)
 

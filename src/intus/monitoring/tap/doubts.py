@@ -9,8 +9,6 @@ from dataclasses import replace
 from ...core.doubt import Doubt
 from ..sender import Sender
 
-_TRAINING = "train"
-
 
 class Doubts:
     """The doubts of one model's rows.

@@ -19,7 +19,14 @@ from ...core.errors import IntusError
 from ...core.notes import Facts
 from ...core.probes_disabled import are_probes_disabled
 from ...core.projection import project, summarize
-from ...core.record import NO_FACTS, PROBE_SET_MODE, LateRecord, PassFacts, Record
+from ...core.record import (
+    NO_FACTS,
+    PROBE_SET_MODE,
+    TRAINING_MODE,
+    LateRecord,
+    PassFacts,
+    Record,
+)
 from ..budget import Budget, Seconds
 from ..clocks import process_seconds, process_seconds_since, thread_seconds, thread_seconds_since
 from ..data_source import DataSource
@@ -85,7 +92,6 @@ _ROWS_OF_EVALUATION_MODE = (
     "trains the model is known only at the step that follows. Call model.train() before the training."
 )
 _STOPPED = "a part of the epoch: the training stopped inside of it"
-_TRAINING = "train"
 #: Of how many calls in which an epoch is looked for one is timed, for the clock takes as long as the look.
 _TIMED = 16
 #: The share of the queue that passes take at most of which it is not known yet whether they train the model.
@@ -376,7 +382,7 @@ class ModelTap:
     def _doubt_stopped(self, epoch: float, *, is_last: bool) -> None:
         """Note on scores of epochs that are known to be parts, as one ends."""
         for one in self.source.stopped_epochs(epoch, is_last=is_last):
-            self.doubt(of_epoch(_STOPPED, one, modes=(_TRAINING,), every=True))
+            self.doubt(of_epoch(_STOPPED, one, modes=(TRAINING_MODE,), every=True))
 
     def _doubt_items(self, note: str, modes: Iterable[str], withdraw: bool) -> None:
         """Doubt the items of all rows that labels were matched to in these modes so far."""
@@ -611,7 +617,9 @@ class ModelTap:
             return
         self._decide(self._undecided.before_step())
         if not self.probe_runs.replaces_training:
-            is_seen = has_closure or self._is_differentiated or self.current_mode() in (_TRAINING, self._mode)
+            is_seen = (
+                has_closure or self._is_differentiated or self.current_mode() in (TRAINING_MODE, self._mode)
+            )
             if self._have_waited and not is_seen:
                 self.troubles.inform("epochs", _UNSEEN.format(self.name), "warning")
             return
@@ -681,7 +689,7 @@ class ModelTap:
         tags.ordered = has_ids or self._order.is_known(mode)
         tags.facts = self._paid(self._facts, inputs, epoch, default=NO_FACTS)
         if is_recorded is None:  # otherwise rows were copied already
-            tags.rows, tags.trains = self.budget.rows, mode == _TRAINING or self._takes_gradients()
+            tags.rows, tags.trains = self.budget.rows, mode == TRAINING_MODE or self._takes_gradients()
             if self.statistics is not None:
                 tags.labels = self._labels.of_pass(self.statistics, period, tags.items)
         return True
@@ -698,7 +706,7 @@ class ModelTap:
         model = self._model()
         trains = self.source.trains()
         if trains is None:
-            trains = model is None or self._backend.mode(model) == _TRAINING
+            trains = model is None or self._backend.mode(model) == TRAINING_MODE
         data, turn = self.source.data_of(inputs), 0
         if not trains:
             writes = self._deciding.writes if self._deciding else self._turns.writes(model)
@@ -735,7 +743,7 @@ class ModelTap:
         tags = self._numbered()
         self._step -= is_set  # the passes of the set have the number of the next call
         tags.rows, tags.ordered, tags.trains = self.budget.rows, not self.source.has_ids, True
-        self._tags, one = tags, UndecidedPass(tags, inputs, by, self._mode or _TRAINING)
+        self._tags, one = tags, UndecidedPass(tags, inputs, by, self._mode or TRAINING_MODE)
         self._undecided.add(one)
         self._have_waited = True
         expected = one.mode_of_training if self._undecided.are_expected_to_train else tags.mode
@@ -812,7 +820,7 @@ class ModelTap:
             if self.statistics is not None:
                 place = Place(record.address, record.kind, record.index)
                 self.statistics.rows_are_sent((tags.epoch, tags.mode), place)
-            if tags.mode == _TRAINING:
+            if tags.mode == TRAINING_MODE:
                 self.coverage.kinds_seen.add(record.kind)
         self._ids.end_pass(tags.items, self._fit.rows)
         for address, show in one.parameters.items():

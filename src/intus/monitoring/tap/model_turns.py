@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-_TRAINING = "train"
+from ...core.record import TRAINING_MODE
+
 _MOST_CHANGES = 1000  # of a model between two passes that train it, that are told apart
 
 
@@ -34,7 +35,7 @@ class ModelTurns:
 
     def change_mode(self, mode: str) -> None:
         """Register a pass in another mode than the last."""
-        self._turns += mode == _TRAINING
+        self._turns += mode == TRAINING_MODE
         self.mode = mode
 
     def writes(self, model: Any) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...core.record import TRAINING_MODE
 from ..warn_once import WarningLog
 
 _ADVICE = (
@@ -31,7 +32,6 @@ _OTHER = (
     "are not known to be the same rows, since they do not begin with the same batch. Set watch.items = ids, "
     "or pass a probe_set."
 )
-_TRAINING = "train"
 _NO_HASH = "its framework cannot compare the first batches of epochs"
 
 
@@ -111,7 +111,7 @@ class RowOrder:
 
     def _labeled(self) -> str:
         """Return the mode that labels are for: the training's, or else the first that came."""
-        return _TRAINING if _TRAINING in self._modes else next(iter(self._modes))
+        return TRAINING_MODE if TRAINING_MODE in self._modes else next(iter(self._modes))
 
     def _has_labels(self, mode: str) -> bool:
         """Return whether labels are for the rows of a mode, or for rows that begin with the same batch."""

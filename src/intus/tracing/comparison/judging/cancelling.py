@@ -73,8 +73,11 @@ def lost_in_differences(sides: Iterable[tuple[Side, Sequence[int]]], value: Elem
     whole, by_rows, axis = 0.0, list[np.ndarray](), _first_axis(value)
     for side, rows in sides:
         written = _written(side, rows)
-        for out, given in (found for row in rows for found in _differences(side, row, written)):
-            part = float(_part(out, given))
+        for row in rows:
+            if (found := _difference(side, row, written)) is None:
+                continue
+            out, given = found
+            part = _part(out, given)
             whole = max(whole, part if part < math.inf else 0.0)
             if part:
                 by_rows.append(_by_row(out, given))
@@ -134,8 +137,10 @@ def _led_to(pairs: Pairs, pair: Pair) -> _Led:
     return _Led([one for one in found if one.has_both], rows, others)
 
 
-def _differences(side: Side, row: int, written: np.ndarray) -> Iterator[tuple[Elements, list[np.ndarray]]]:
-    """Yield the result of an operation that may be a small difference, with what was rounded before.
+def _difference(side: Side, row: int, written: np.ndarray) -> tuple[Elements, list[np.ndarray]] | None:
+    """Return the result of an operation that may be a small difference, with what was rounded before.
+
+    None of any other operation, and where the values are not known.
 
     Args:
         side: The pass.
@@ -143,12 +148,13 @@ def _differences(side: Side, row: int, written: np.ndarray) -> Iterator[tuple[El
         written: The numbers that a choice wrote, which nothing rounded: these count as 0.
     """
     if not side.is_op(row) or side.kind(row) not in _DIFFERENCES:
-        return
+        return None
     out = side.value(row)
     given = [value for parent in side.graph.parents(row) if (value := side.value(parent)) is not None]
-    if out is not None and out.is_float and given:
-        arrays = (one.array.astype(np.float64) for one in given)
-        yield out, [np.where(np.isin(one, written), 0.0, one) for one in arrays]
+    if out is None or not out.is_float or not given:
+        return None
+    arrays = (one.array.astype(np.float64) for one in given)
+    return out, [np.where(np.isin(one, written), 0.0, one) for one in arrays]
 
 
 def _written(side: Side, rows: Iterable[int]) -> np.ndarray:
