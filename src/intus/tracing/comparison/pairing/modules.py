@@ -14,7 +14,7 @@ from ....core.vocabularies import common_type
 from ....core.vocabularies.families import MOVES
 
 #: The relative difference up to which the sums of two tensors are those of the same elements.
-_EQUAL_SUMS = 1e-6
+EQUAL_SUMS = 1e-6
 
 
 class ModulePair(NamedTuple):
@@ -212,7 +212,7 @@ def _are_apart(is_returned: bool, i: int, j: int, sums: tuple[np.ndarray, np.nda
     if min(i, j) < 0:
         return True
     one, other = sums[0][i], sums[1][j]
-    return is_returned and not (np.abs(other - one) <= _EQUAL_SUMS * one[[0, 1, 0]]).all()
+    return is_returned and not (np.abs(other - one) <= EQUAL_SUMS * one[[0, 1, 0]]).all()
 
 
 def with_same_parameters(a: Graph, b: Graph, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -301,7 +301,7 @@ def _same_elements(
     size, own = math.prod(_shape(a, i)), sums[0][i]
     if a.ops.kind[i] != OP or a.type_of(i) in MOVES or not np.isfinite(own).all() or not own[0]:
         return -1
-    near = np.flatnonzero((np.abs(sums[1] - own) <= _EQUAL_SUMS * own[[0, 1, 0]]).all(axis=-1)).tolist()
+    near = np.flatnonzero((np.abs(sums[1] - own) <= EQUAL_SUMS * own[[0, 1, 0]]).all(axis=-1)).tolist()
     found = [
         j
         for j in near

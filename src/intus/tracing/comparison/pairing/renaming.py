@@ -13,12 +13,10 @@ from ....core.graph import BUFFER, PARAMETER
 from ...results.trace import Trace
 from ..values.differences import element_sums
 from ..values.elements import value_of
+from .modules import EQUAL_SUMS
 
 if TYPE_CHECKING:
     from ....core.graph import Graph, Param
-
-#: The relative difference up to which the sums of two tensors are those of the same elements.
-_EQUAL_SUMS = 1e-6
 
 
 def are_named_otherwise(a: Graph, b: Graph) -> bool:
@@ -42,7 +40,7 @@ def names_in_other(
     """
     both = np.array([(i, j) for i, j in pairs if i >= 0 and j >= 0], np.int64).reshape(-1, 2)
     one, other = sums[0][both[:, 0]], sums[1][both[:, 1]]
-    same = (np.abs(other - one) <= _EQUAL_SUMS * one[:, [0, 1, 0]]).all(axis=-1)
+    same = (np.abs(other - one) <= EQUAL_SUMS * one[:, [0, 1, 0]]).all(axis=-1)
     agreeing = [(int(i), int(j)) for i, j in both[same]]
     return corresponding_modules(a.graph, b.graph, agreeing, (_weights(a), _weights(b)))
 
@@ -59,7 +57,7 @@ def _key(trace: Trace, address: str) -> Hashable | None:
     if value is None:
         return None
     size, squares, _ = element_sums(value.array)
-    is_one_number = size * size >= squares * value.array.size * (1 - _EQUAL_SUMS)
+    is_one_number = size * size >= squares * value.array.size * (1 - EQUAL_SUMS)
     return None if is_one_number else (value.array.size, sums_as_key(np.array([size, squares])))
 
 
